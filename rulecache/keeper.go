@@ -39,9 +39,6 @@ func (k *keeper) due() (time.Time, bool) {
 // write starts to write s.
 func (k *keeper) write(store Store, s *Snapshot, now time.Time) {
 	k.start, k.pending, k.written = now, false, s.Hash()
-	if store == nil {
-		return
-	}
 	writing := make(chan error, 1)
 	k.writing = writing
 	go func() { writing <- save(store, s) }()

@@ -27,6 +27,9 @@ type listener struct {
 	// where it was stopped, else why it can never listen.
 	done chan struct{}
 	why  fault
+
+	// since is when the connection began to listen; zero where it never did.
+	since time.Time
 }
 
 // listen starts a listener.
@@ -52,7 +55,7 @@ func (l *listener) run(ctx context.Context) {
 	defer l.cancel()
 	failures := 0
 	for {
-		start := l.poller.timing.now()
+		l.since = time.Time{}
 		err := l.serve(ctx)
 		l.poller.source.setListening(false)
 		l.attempted()
@@ -63,12 +66,12 @@ func (l *listener) run(ctx context.Context) {
 			l.why = why
 			return
 		}
+		// One that was lost at once is as bad as one that was never made.
+		if !l.since.IsZero() && time.Since(l.since) > l.poller.timing.backoff {
+			failures = 0
+		}
 		if failures == 0 {
 			l.poller.observe(Event{Kind: EventListenLost, Err: redact(err)})
-		}
-		// One that was lost at once is as bad as one that was never made.
-		if l.poller.timing.now().Sub(start) > connectTimeout {
-			failures = 0
 		}
 		if !sleep(ctx, backoff(failures, l.poller.timing.backoff)) {
 			return
@@ -96,6 +99,7 @@ func (l *listener) serve(ctx context.Context) error {
 	if err := l.subscribe(ctx, s); err != nil {
 		return err
 	}
+	l.since = time.Now()
 	l.poller.source.setListening(true)
 	l.poller.observe(Event{Kind: EventListening})
 	l.poller.wake()

@@ -43,22 +43,20 @@ type poller struct {
 	changed  bool
 	listener *listener
 	pollOnly fault
-	started  bool          // the store has been asked
-	stored   chan struct{} // closed when what is stored has been read
+	stored   *storedRead // of this run; nil where the store was not asked
 
 	observing sync.Mutex
 }
 
 func newPoller(source *Source, table string) *poller {
-	p := &poller{
+	return &poller{
 		source: source, table: table, timing: defaultTiming(),
-		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1), stored: make(chan struct{}),
+		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1),
 	}
-	return p
 }
 
-// run listens and loads until ctx ends.
-func (p *poller) run(ctx context.Context) {
+// run listens and loads until ctx ends. Tried is called after the first load.
+func (p *poller) run(ctx context.Context, tried func()) {
 	p.pace = pace{gap: p.timing.gap, most: p.timing.backoff}
 	p.keeper.every = p.timing.storeEvery
 	p.restore(ctx)
@@ -66,7 +64,7 @@ func (p *poller) run(ctx context.Context) {
 	p.awaitListener(ctx)
 	for {
 		p.load(ctx)
-		p.source.endAttempt()
+		tried()
 		if !p.wait(ctx) {
 			break
 		}
@@ -90,24 +88,53 @@ func (p *poller) observe(event Event) {
 	p.source.settings().Observe(event)
 }
 
-// restore begins to read what is stored, at the first start that has a store.
+// storedRead is a read of the store, which runs beside the first load.
+type storedRead struct {
+	done chan struct{}
+	hash string // of what is stored, set when done is closed
+}
+
+// restore begins to read what is stored, where no rules are known yet.
 func (p *poller) restore(ctx context.Context) {
+	p.stored = nil
 	settings := p.source.settings()
-	if p.started || settings.Store == nil || p.source.Snapshot() != nil {
+	if settings.Store == nil || p.source.Snapshot() != nil {
 		return
 	}
-	p.started = true
+	stored := &storedRead{done: make(chan struct{})}
+	p.stored = stored
 	go func() {
-		defer close(p.stored)
+		defer close(stored.done)
 		snapshot, err := restore(ctx, settings)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			p.observe(Event{Kind: EventStoreFailed, Err: err})
-		case snapshot != nil && p.source.publishFirst(snapshot):
-			p.observe(Event{Kind: EventStoredUsed})
+		case snapshot != nil:
+			stored.hash = snapshot.hash
+			if p.source.publishFirst(snapshot) {
+				p.observe(Event{Kind: EventStoredUsed})
+			}
 		}
 	}()
+}
+
+// awaitStored lets a read of the store end, for as long as that is not too long.
+func (p *poller) awaitStored(most time.Duration) {
+	if p.stored == nil {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-p.stored.done:
+	case <-timer.C:
+	}
+	select {
+	case <-p.stored.done:
+		p.keeper.hash, p.stored = p.stored.hash, nil
+	default:
+	}
 }
 
 // relisten makes the listener what the settings ask for.
@@ -166,12 +193,8 @@ func (p *poller) wait(ctx context.Context) bool {
 		if p.source.anyoneAsks() || !due.After(now) {
 			return ctx.Err() == nil
 		}
-		if writeDue, pending := p.keeper.due(); pending {
-			if !writeDue.After(now) {
-				p.keeper.write(p.source.settings().Store, p.source.Snapshot(), now)
-			} else if writeDue.Before(due) {
-				due = writeDue
-			}
+		if next := p.keep(now); !next.IsZero() && next.Before(due) {
+			due = next
 		}
 		if !p.event(ctx, due.Sub(now)) {
 			return false
@@ -200,6 +223,21 @@ func (p *poller) event(ctx context.Context, most time.Duration) bool {
 		p.wrote(err)
 	}
 	return true
+}
+
+// keep writes the snapshot in force where that is due, and else returns when it
+// will be; zero where there is nothing to write.
+func (p *poller) keep(now time.Time) time.Time {
+	due, pending := p.keeper.due()
+	store := p.source.settings().Store
+	switch {
+	case !pending || store == nil:
+		return time.Time{}
+	case due.After(now):
+		return due
+	}
+	p.keeper.write(store, p.source.Snapshot(), now)
+	return time.Time{}
 }
 
 func (p *poller) wrote(err error) {
@@ -269,16 +307,13 @@ func (p *poller) report(found result, err error, took time.Duration) {
 
 // publish puts rules in force, and reports whether they differ from the last.
 func (p *poller) publish(rules *builder) bool {
-	last := p.source.Snapshot()
-	if last == nil && len(rules.kept) > 0 && p.started {
-		// The last good rule of a bad row may be among the stored ones. The read
-		// is bounded by storeTimeout, and so is a store that ignores it.
-		select {
-		case <-p.stored:
-		case <-time.After(storeTimeout):
-		}
-		last = p.source.Snapshot()
+	if len(rules.kept) > 0 {
+		// The last good rule of a bad row may be among the stored ones.
+		p.awaitStored(storeTimeout)
+	} else {
+		p.awaitStored(0)
 	}
+	last := p.source.Snapshot()
 	rules.keep(last)
 	snapshot := rules.snapshot(p.timing.now())
 	p.source.publish(snapshot)
@@ -288,11 +323,13 @@ func (p *poller) publish(rules *builder) bool {
 
 // flush writes what is pending, for as long as that is not too long.
 func (p *poller) flush() {
+	p.awaitStored(lastStoreTimeout)
 	timer := time.NewTimer(lastStoreTimeout)
 	defer timer.Stop()
 	for {
-		if _, pending := p.keeper.due(); pending && p.keeper.writing == nil {
-			p.keeper.write(p.source.settings().Store, p.source.Snapshot(), p.timing.now())
+		store := p.source.settings().Store
+		if _, pending := p.keeper.due(); pending && store != nil {
+			p.keeper.write(store, p.source.Snapshot(), p.timing.now())
 		}
 		if p.keeper.writing == nil {
 			return

@@ -35,13 +35,15 @@ type session struct {
 	// in the background, for up to 15 seconds, after an operation on it failed.
 	mu      sync.Mutex
 	sockets []net.Conn
-	closed  bool
+	life    context.Context
+	end     context.CancelFunc
 }
 
 // connect opens a session. Notify, where it is not nil, is called for each
 // notification that arrives during an operation on the session.
 func connect(ctx context.Context, config *pgconn.Config, notify func()) (*session, error) {
 	s := new(session)
+	s.life, s.end = context.WithCancel(context.Background())
 	config = config.Copy()
 	config.ConnectTimeout = connectTimeout
 	config.DialFunc = s.dial
@@ -67,13 +69,16 @@ func (s *session) dial(ctx context.Context, network, address string) (net.Conn, 
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
 	socket, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.life.Err() != nil {
 		_ = socket.Close()
 		return nil, net.ErrClosed
 	}
@@ -96,9 +101,9 @@ func (s *session) close() {
 
 // cut closes every socket of the session and opens no more.
 func (s *session) cut() {
+	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
 	for _, socket := range s.sockets {
 		_ = socket.Close()
 	}

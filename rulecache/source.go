@@ -33,6 +33,7 @@ type Source struct {
 	users  []*user
 	latest Settings // of the newest user, and of the last one after it has gone
 	cancel context.CancelFunc
+	tried  func()        // ends the attempt of the last run
 	ended  chan struct{} // closed when the last run has ended
 	asking []chan error
 	closed bool
@@ -167,15 +168,29 @@ func (s *Source) release(u *user) {
 // run starts the poller when the run before has ended. The caller holds mu.
 func (s *Source) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	before, ended := s.ended, make(chan struct{})
+	before, ended, attempt := s.ended, make(chan struct{}), make(chan struct{})
 	s.cancel, s.ended = cancel, ended
-	attempt := make(chan struct{})
 	s.attempt.Store(&attempt)
+	tried := sync.OnceFunc(func() {
+		s.attempt.CompareAndSwap(&attempt, nil)
+		close(attempt)
+	})
+	s.tried = tried
 	go func() {
 		defer close(ended)
 		<-before
-		s.poller.run(ctx)
+		s.poller.run(ctx, tried)
+		s.forget()
 	}()
+}
+
+// forget drops the settings of a configuration that has gone.
+func (s *Source) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.users) == 0 {
+		s.latest = Settings{}.complete()
+	}
 }
 
 // halt tells the poller to end, and lets everyone go who waits for it. It
@@ -183,9 +198,9 @@ func (s *Source) run() {
 func (s *Source) halt() chan struct{} {
 	if s.cancel != nil {
 		s.cancel()
+		s.tried()
 		s.cancel = nil
 	}
-	s.endAttempt()
 	for _, answer := range s.asking {
 		answer <- ErrNotRunning
 	}
@@ -233,13 +248,6 @@ func (s *Source) takeAsking() []chan error {
 	asking := s.asking
 	s.asking = nil
 	return asking
-}
-
-// endAttempt lets everyone go who waits in Await.
-func (s *Source) endAttempt() {
-	if attempt := s.attempt.Swap(nil); attempt != nil {
-		close(*attempt)
-	}
 }
 
 // publish puts a snapshot in force.

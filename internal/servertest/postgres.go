@@ -146,6 +146,9 @@ func PostgresURL(addr, database string) string {
 	return u.String()
 }
 
+// SocketDir returns the folder of the server's Unix socket.
+func (s *PostgresServer) SocketDir() string { return s.dir }
+
 // Exec runs sql in the database that the server comes with. Without arguments
 // it may be several statements.
 func (s *PostgresServer) Exec(t testing.TB, sql string, arguments ...any) {
