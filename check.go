@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // bounds are what a number of the configuration may be, in the words of errors.
@@ -24,7 +25,7 @@ var (
 	refreshBounds     = bounds[time.Duration]{time.Second, 24 * time.Hour}
 	instanceBounds    = bounds[int]{1, 100_000}
 	maxKeysBounds     = bounds[int]{1, 1_000_000_000}
-	maxRulesBounds    = bounds[int]{1, 100_000_000}
+	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
 )
 
 // check returns an error that names the field and what is allowed, unless n is

@@ -38,8 +38,8 @@ func schemaCommand() *cobra.Command {
 }
 
 func printSchema(flags caddycmd.Flags) (int, error) {
-	options := rulecache.Options{Table: flags.String("table")}
-	if err := options.ValidateTable(); err != nil {
+	options := rulecache.Options{DSN: "postgres://localhost", Table: flags.String("table")}
+	if err := options.Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	settings := rulecache.Settings{Channel: flags.String("channel")}

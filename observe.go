@@ -35,3 +35,15 @@ func rulesLevel(event rulecache.Event) zapcore.Level {
 	}
 	return zapcore.InfoLevel
 }
+
+// observeRedis logs what happens to the Redis that is talked to.
+func (a *App) observeRedis(event redisbucket.Event) {
+	level := zapcore.WarnLevel
+	switch event.Kind {
+	case redisbucket.BreakerClosed:
+		level = zapcore.InfoLevel
+	case redisbucket.VersionTooOld:
+		level = zapcore.ErrorLevel
+	}
+	a.logger.Log(level, event.Kind.String(), zap.String("node", event.Address), zap.String("detail", event.Detail))
+}

@@ -128,9 +128,12 @@ func (r *Redis) options() redisbucket.Options {
 		}
 	}
 	if t := r.TLS; t != nil {
+		// Even an empty block encrypts, as the scheme does.
+		if address, found := strings.CutPrefix(options.URL, "redis://"); found {
+			options.URL = "rediss://" + address
+		}
 		options.TLS = redisbucket.TLS{
-			Enabled: true,
-			CAFile:  t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName,
+			CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName,
 		}
 	}
 	return options

@@ -31,7 +31,7 @@ type Rules struct {
 	// Default: true.
 	Listen *bool `json:"listen,omitempty"`
 
-	// How many rules there may be, from 1 to 100,000,000. A table with more is
+	// How many rules there may be, from 1 to 10,000,000. A table with more is
 	// refused whole, and the rules that were known stay. Default: 1000000.
 	MaxRules int `json:"max_rules,omitempty"`
 }
