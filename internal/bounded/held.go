@@ -3,9 +3,25 @@ package bounded
 // Held is a hold on the keys given to Map.Lock. Its calls are for these keys
 // only, and for one goroutine.
 type Held[K comparable, V Value] struct {
-	of     *Map[K, V]
-	table  *table[K, V]
-	locked shardSet
+	of    *Map[K, V]
+	table *table[K, V]
+
+	// What is locked: one shard, or if that is nil, several.
+	only *shard[K, V]
+	set  *shardSet
+}
+
+func (h *Held[K, V]) lock(keys []Hashed[K]) {
+	if len(keys) == 1 {
+		h.only = h.table.shard(keys[0].hash)
+		h.only.mu.Lock()
+		return
+	}
+	h.set = new(shardSet)
+	for i := range keys {
+		h.set.add(h.table.place(keys[i].hash))
+	}
+	h.table.lock(h.set)
 }
 
 // Get returns the value of key, which may be changed in place, or nil. It is
@@ -42,5 +58,9 @@ func (h *Held[K, V]) Delete(key *Hashed[K]) {
 
 // Unlock ends the hold.
 func (h *Held[K, V]) Unlock() {
-	h.table.unlock(&h.locked)
+	if h.only != nil {
+		h.only.mu.Unlock()
+		return
+	}
+	h.table.unlock(h.set)
 }

@@ -27,18 +27,18 @@ type Options[K comparable] struct {
 	// Clone copies a key that is about to be stored, so that a part of a large
 	// buffer does not keep all of it alive. Default: the key is stored as it is.
 	Clone func(K) K
+
+	// Hash spreads keys over 64 bits; all of them count. Default: a hash with a
+	// random seed, which nobody outside can make collide.
+	Hash func(K) uint64
 }
 
 // Map is a map with a hard bound, split into shards with a lock each: 256 of
 // them, fewer for a bound under 16,384, so that each has at least 64 places.
 // Because the shards fill unevenly, a map with nearly as many live keys as its
 // bound drops some early. It is safe for concurrent use.
-//
-// Two keys with one 64-bit hash share a place, which the newer takes. The hash
-// is seeded at random, so nobody can bring that about, and chance does so about
-// once in 40 million maps of a million keys.
 type Map[K comparable, V Value] struct {
-	seed  maphash.Seed
+	hash  func(K) uint64
 	clone func(K) K
 	table atomic.Pointer[table[K, V]]
 
@@ -51,7 +51,11 @@ func New[K comparable, V Value](o Options[K]) *Map[K, V] {
 	if o.Clone == nil {
 		o.Clone = func(key K) K { return key }
 	}
-	m := &Map[K, V]{seed: maphash.MakeSeed(), clone: o.Clone}
+	if o.Hash == nil {
+		seed := maphash.MakeSeed()
+		o.Hash = func(key K) uint64 { return maphash.Comparable(seed, key) }
+	}
+	m := &Map[K, V]{hash: o.Hash, clone: o.Clone}
 	m.table.Store(newTable[K, V](boundOrDefault(o.Bound)))
 	return m
 }
@@ -64,7 +68,7 @@ type Hashed[K comparable] struct {
 
 // Hash prepares key for the calls of this map.
 func (m *Map[K, V]) Hash(key K) Hashed[K] {
-	return Hashed[K]{Key: key, hash: maphash.Comparable(m.seed, key)}
+	return Hashed[K]{Key: key, hash: m.hash(key)}
 }
 
 // Lock locks all that the keys need, in an order that cannot deadlock, and
@@ -73,10 +77,7 @@ func (m *Map[K, V]) Hash(key K) Hashed[K] {
 func (m *Map[K, V]) Lock(keys ...Hashed[K]) Held[K, V] {
 	for {
 		held := Held[K, V]{of: m, table: m.table.Load()}
-		for i := range keys {
-			held.locked.add(held.table.place(keys[i].hash))
-		}
-		held.table.lock(&held.locked)
+		held.lock(keys)
 		if held.table == m.table.Load() {
 			return held
 		}

@@ -15,7 +15,7 @@ const (
 	minCompact = 64
 )
 
-// entry is one key and its value; the hash finds it in the index.
+// entry is one key and its value; the hash leads to it in the index.
 type entry[K comparable, V Value] struct {
 	hash  uint64
 	key   K
@@ -23,11 +23,11 @@ type entry[K comparable, V Value] struct {
 }
 
 // shard is a slab without gaps, so that a random entry is a random number, and
-// an index from hashes to places in it.
+// an index of it by hash.
 type shard[K comparable, V Value] struct {
 	mu    sync.Mutex
 	slab  []entry[K, V]
-	index map[uint64]int32
+	index []slot
 	size  atomic.Int32 // of slab, for Len without the lock
 
 	_ [64]byte // keeps the locks of two shards in different cache lines
@@ -35,52 +35,53 @@ type shard[K comparable, V Value] struct {
 
 // find returns the place of key, or -1.
 func (s *shard[K, V]) find(key *Hashed[K]) int32 {
-	at, found := s.index[key.hash]
-	if !found || s.slab[at].key != key.Key {
+	if len(s.index) == 0 {
 		return -1
 	}
-	return at
+	for i := s.home(key.hash); s.index[i] != 0; i = s.next(i) {
+		if !s.index[i].matches(key.hash) {
+			continue
+		}
+		at := s.index[i].at()
+		if e := &s.slab[at]; e.hash == key.hash && e.key == key.Key {
+			return at
+		}
+	}
+	return -1
 }
 
-// insert adds e, in place of another key with the same hash if there is one.
+// insert adds e, whose key is not there.
 func (s *shard[K, V]) insert(e entry[K, V]) {
-	if at, taken := s.index[e.hash]; taken {
-		s.remove(at)
-	}
-	if s.index == nil {
-		s.index = make(map[uint64]int32)
-	}
-	s.index[e.hash] = int32(len(s.slab))
 	s.slab = append(s.slab, e)
 	s.size.Store(int32(len(s.slab)))
+	s.addToIndex()
 }
 
 // remove closes the gap with the last entry.
 func (s *shard[K, V]) remove(at int32) {
-	last := len(s.slab) - 1
-	delete(s.index, s.slab[at].hash)
-	if int(at) != last {
+	last := int32(len(s.slab) - 1)
+	s.emptySlot(s.slotOf(at))
+	if at != last {
+		s.index[s.slotOf(last)] = makeSlot(s.slab[last].hash, at)
 		s.slab[at] = s.slab[last]
-		s.index[s.slab[at].hash] = at
 	}
 	s.slab[last] = entry[K, V]{}
 	s.slab = s.slab[:last]
-	s.size.Store(int32(last))
-	if cap(s.slab) >= minCompact && last < cap(s.slab)/4 {
+	s.size.Store(last)
+	if cap(s.slab) >= minCompact && int(last) < cap(s.slab)/4 {
 		s.compact()
 	}
 }
 
-// compact gives back the memory of a shard that has shrunk; Go's maps and slices
-// never do. It runs after at least as many removals as it copies entries.
+// compact gives back the memory of a shard that has shrunk, which a slice never
+// does. It runs after at least as many removals as it copies entries.
 func (s *shard[K, V]) compact() {
-	slab := make([]entry[K, V], len(s.slab), 2*len(s.slab)+1)
-	copy(slab, s.slab)
-	s.slab = slab
-	s.index = make(map[uint64]int32, len(slab))
-	for at := range slab {
-		s.index[slab[at].hash] = int32(at)
+	s.slab = append(make([]entry[K, V], 0, 2*len(s.slab)+1), s.slab...)
+	n := minSlots
+	for len(s.slab)*2 > n {
+		n *= 2
 	}
+	s.reindex(n)
 }
 
 // makeRoom drops one entry if a new one would be over most.
