@@ -64,8 +64,7 @@ func (l *Limiter) takeOne(req *limit.Request) limit.Decision {
 	held := l.store.states.Lock(key)
 	defer held.Unlock()
 	t := turn{key: &key, rule: &req.Buckets[0].Rule, ask: ask{cost: req.Cost, count: req.Count, now: l.now()}}
-	t.read(&held)
-	granted := min(req.Count, t.level.units(req.Cost))
+	granted := min(req.Count, t.read(&held))
 	return limit.Decision{Granted: granted, Source: limit.SourceLocal, First: t.settle(&held, granted)}
 }
 
@@ -82,8 +81,7 @@ func (l *Limiter) takeAll(req *limit.Request) limit.Decision {
 	granted := req.Count
 	for i := range turns {
 		turns[i] = turn{key: &keys[i], rule: &req.Buckets[i].Rule, ask: wanted}
-		turns[i].read(&held)
-		granted = min(granted, turns[i].level.units(req.Cost))
+		granted = min(granted, turns[i].read(&held))
 	}
 	rest := make([]limit.State, len(turns)-1)
 	for i := range rest {

@@ -23,7 +23,7 @@ const (
 	longestWait = int64(math.MaxInt64 / time.Millisecond)
 )
 
-// level is the state of a token bucket: the balance at a stamp, in ms of the
+// level is the state of a token bucket: what it held at its stamp, in ms of the
 // store's clock.
 type level struct {
 	tokens float64
@@ -41,50 +41,60 @@ func fullLevel(rule *limit.Rule, now int64) level {
 	return level{tokens: float64(rule.Capacity), stamp: now, fullAt: now}
 }
 
-// at returns the bucket as it is now: what came in since the stamp is credited
-// at today's rate, also for time before a change of the rule, and what is over
-// today's capacity is cut. A stamp ahead of now is kept and gives nothing.
-func (l level) at(rule *limit.Rule, now int64) level {
-	if l.stamp-now > maxAhead {
-		l.stamp = now
-	}
-	if elapsed := now - l.stamp; elapsed > 0 {
-		l.tokens += float64(elapsed) * rule.Refill / 1000
-		l.stamp = now
-	}
+// under returns the bucket held to today's rule: what is over the capacity is
+// cut, and a stamp too far ahead is set to now. One less far ahead is kept; no
+// time passes for the bucket until then.
+func (l level) under(rule *limit.Rule, now int64) level {
 	l.tokens = min(l.tokens, float64(rule.Capacity))
+	if l.stamp > now+maxAhead {
+		l.stamp = now
+	}
 	return l
+}
+
+// balance returns what the bucket holds at a time. Time before a change of the
+// rule is credited at today's rate.
+func (l level) balance(rule *limit.Rule, at int64) float64 {
+	if at <= l.stamp {
+		return l.tokens
+	}
+	return min(float64(rule.Capacity), l.tokens+float64(at-l.stamp)*rule.Refill/1000)
 }
 
 // units returns how many units of cost the bucket can give.
-func (l level) units(cost int64) int64 {
-	return int64(math.Floor((l.tokens + tokenSlack) / float64(cost)))
+func (l level) units(cost int64, rule *limit.Rule, now int64) int64 {
+	return int64(math.Floor((l.balance(rule, now) + tokenSlack) / float64(cost)))
 }
 
 // less returns the bucket after n tokens were taken.
-func (l level) less(n int64) level {
-	l.tokens = max(0, l.tokens-float64(n))
+func (l level) less(n int64, rule *limit.Rule, now int64) level {
+	l.tokens = max(0, l.balance(rule, now)-float64(n))
+	l.stamp = max(l.stamp, now)
 	return l
 }
 
-// wait returns how long it takes until the bucket holds n tokens, in ms.
+// wait returns how long it takes until the bucket holds n tokens, in ms. Its last
+// step asks the sum that will be made then, which may round another way.
 func (l level) wait(n int64, rule *limit.Rule, now int64) int64 {
-	missing := float64(n) - l.tokens
-	if missing <= tokenSlack {
+	need := float64(n) - tokenSlack
+	if l.balance(rule, now) >= need {
 		return 0
 	}
-	wait := math.Ceil(missing*1000/rule.Refill - waitSlack)
-	ahead := max(0, l.stamp-now)
-	if !(wait < float64(longestWait-ahead)) { // or not a number
+	wait := math.Ceil((float64(n)-l.tokens)*1000/rule.Refill - float64(now-l.stamp) - waitSlack)
+	if math.IsNaN(wait) || wait >= float64(longestWait) {
 		return longestWait
 	}
-	return int64(wait) + ahead
+	ms := int64(wait)
+	if l.balance(rule, now+ms) < need {
+		ms++
+	}
+	return ms
 }
 
 // state returns what a decision says of the bucket.
 func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
 	state := limit.State{
-		Remaining:  int64(math.Floor(l.tokens + tokenSlack)),
+		Remaining:  l.units(1, rule, now),
 		ResetAfter: time.Duration(l.wait(rule.Capacity, rule, now)) * time.Millisecond,
 		RetryAfter: limit.Never,
 	}

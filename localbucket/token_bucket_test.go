@@ -10,30 +10,41 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-func TestLevelAt(t *testing.T) {
+func TestLevelUnder(t *testing.T) {
+	t.Parallel()
+	rule := limit.Rule{Capacity: 10, Refill: 2}
+	for name, c := range map[string]struct{ stored, want level }{
+		"as it is":            {level{tokens: 3, stamp: 1}, level{tokens: 3, stamp: 1}},
+		"cut to the capacity": {level{tokens: 50, stamp: 1}, level{tokens: 10, stamp: 1}},
+		"ahead, kept":         {level{tokens: 3, stamp: 3000}, level{tokens: 3, stamp: 3000}},
+		"too far ahead":       {level{tokens: 3, stamp: 3001}, level{tokens: 3, stamp: 1000}},
+		"ahead and cut":       {level{tokens: 50, stamp: 2000}, level{tokens: 10, stamp: 2000}},
+	} {
+		require.Equal(t, c.want, c.stored.under(&rule, 1000), name)
+	}
+}
+
+func TestLevelBalance(t *testing.T) {
 	t.Parallel()
 	rule := limit.Rule{Capacity: 10, Refill: 2}
 	for name, c := range map[string]struct {
-		stored level
-		now    int64
-		want   level
+		at   int64
+		want float64
 	}{
-		"nothing passed":       {level{tokens: 3, stamp: 1000}, 1000, level{tokens: 3, stamp: 1000}},
-		"fractions":            {level{tokens: 3, stamp: 1000}, 1001, level{tokens: 3.002, stamp: 1001}},
-		"up to the capacity":   {level{tokens: 3, stamp: 1000}, 9000, level{tokens: 10, stamp: 9000}},
-		"cut to the capacity":  {level{tokens: 50, stamp: 1000}, 1000, level{tokens: 10, stamp: 1000}},
-		"ahead, kept":          {level{tokens: 3, stamp: 3000}, 1000, level{tokens: 3, stamp: 3000}},
-		"too far ahead":        {level{tokens: 3, stamp: 3001}, 1000, level{tokens: 3, stamp: 1000}},
-		"before the epoch":     {level{tokens: 3, stamp: -1000}, -500, level{tokens: 4, stamp: -500}},
-		"ahead and to be cut":  {level{tokens: 50, stamp: 2000}, 1000, level{tokens: 10, stamp: 2000}},
-		"a very long time ago": {level{tokens: 0, stamp: 0}, math.MaxInt64 / 2, level{tokens: 10, stamp: math.MaxInt64 / 2}},
+		"nothing passed":       {1000, 3},
+		"before the stamp":     {-5000, 3},
+		"fractions":            {1001, 3.002},
+		"up to the capacity":   {9000, 10},
+		"a very long time":     {math.MaxInt64 / 2, 10},
+		"exactly to the brink": {4500, 10},
 	} {
-		require.Equal(t, c.want, c.stored.at(&rule, c.now), name)
+		require.Equal(t, c.want, level{tokens: 3, stamp: 1000}.balance(&rule, c.at), name)
 	}
 }
 
 func TestLevelUnits(t *testing.T) {
 	t.Parallel()
+	rule := limit.Rule{Capacity: limit.MaxCapacity, Refill: 2}
 	for _, c := range []struct {
 		tokens     float64
 		cost, want int64
@@ -41,7 +52,7 @@ func TestLevelUnits(t *testing.T) {
 		{0, 1, 0}, {0.9, 1, 0}, {1 - 2e-9, 1, 0}, {1 - 0.5e-9, 1, 1}, {1, 1, 1},
 		{7, 3, 2}, {9 - 0.5e-9, 3, 3}, {limit.MaxCapacity, 1, limit.MaxCapacity}, {5, 6, 0},
 	} {
-		require.Equal(t, c.want, level{tokens: c.tokens}.units(c.cost), c)
+		require.Equal(t, c.want, level{tokens: c.tokens}.units(c.cost, &rule, 0), c)
 	}
 }
 
@@ -63,6 +74,8 @@ func TestLevelState(t *testing.T) {
 		"but not for a rest":  {level{tokens: 0.1 + 0.2 - 0.3}, rule(1, 1), 1, limit.State{RetryAfter: 1000 * ms, ResetAfter: 1000 * ms}},
 		"wait for the cost":   {level{tokens: 2.5}, rule(10, 1), 4, limit.State{Remaining: 2, RetryAfter: 1500 * ms, ResetAfter: 7500 * ms}},
 		"over the capacity":   {level{tokens: 10}, rule(10, 1), 11, limit.State{Remaining: 10, RetryAfter: limit.Never}},
+		"counted from before": {level{stamp: -100}, rule(10, 1), 1, limit.State{RetryAfter: 900 * ms, ResetAfter: 9_900 * ms}},
+		"faster than a ms":    {level{}, rule(1000, 1e9), 1, limit.State{RetryAfter: ms, ResetAfter: ms}},
 		"the stamp is ahead":  {level{stamp: 700}, rule(10, 1), 1, limit.State{RetryAfter: 1700 * ms, ResetAfter: 10_700 * ms}},
 		"almost a token":      {level{tokens: 1 - 1e-10}, rule(2, 1), 1, limit.State{Remaining: 1, ResetAfter: 1000 * ms}},
 		"longer than can be":  {level{}, rule(1, 1e-12), 1, limit.State{RetryAfter: time.Duration(longestWait) * ms, ResetAfter: time.Duration(longestWait) * ms}},
@@ -89,9 +102,10 @@ func FuzzLevel(f *testing.F) {
 		var granted int64
 		for i := range 50 {
 			now += int64([]uint16{pause, other}[i%2])
-			l = l.at(&rule, now)
-			granted += l.units(cost)
-			l = l.less(l.units(cost) * cost)
+			l = l.under(&rule, now)
+			units := l.units(cost, &rule, now)
+			granted += units
+			l = l.less(units*cost, &rule, now)
 			require.GreaterOrEqual(t, l.tokens, 0.0)
 			require.LessOrEqual(t, l.tokens, float64(capacity))
 		}
@@ -105,8 +119,7 @@ func FuzzLevel(f *testing.F) {
 // cannot tell of a large balance.
 func requireEnough(t *testing.T, l level, rule *limit.Rule, cost, now int64) {
 	t.Helper()
-	wait := l.wait(cost, rule, now)
-	after := l.at(rule, now+wait)
-	after.tokens += float64(rule.Capacity)*1e-15 + rule.Refill*1e-9 + tokenSlack
-	require.Positive(t, after.units(cost), "waited %d ms, has %v", wait, after.tokens)
+	then := now + l.wait(cost, rule, now)
+	l.tokens += float64(rule.Capacity) * 1e-15
+	require.Positive(t, l.units(cost, rule, then), "waited %d ms, has %v", then-now, l.balance(rule, then))
 }

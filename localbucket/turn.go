@@ -21,22 +21,25 @@ type turn struct {
 	key    *hashedKey
 	rule   *limit.Rule
 	stored *level // nil where nothing is stored; good until the next Put
-	level  level  // as it is now
+	level  level  // what that is under today's rule
 }
 
-// read finds the bucket and brings it up to now.
-func (t *turn) read(held *heldKeys) {
+// read finds the bucket and returns how many units it can give.
+func (t *turn) read(held *heldKeys) (units int64) {
 	t.stored = held.Get(t.key)
 	if t.stored == nil {
 		t.level = fullLevel(t.rule, t.now)
-		return
+	} else {
+		t.level = t.stored.under(t.rule, t.now)
 	}
-	t.level = t.stored.at(t.rule, t.now)
+	return t.level.units(t.cost, t.rule, t.now)
 }
 
 // settle takes granted units, or notes a refusal, and returns the state after it.
 func (t *turn) settle(held *heldKeys, granted int64) limit.State {
-	t.level = t.level.less(granted * t.cost)
+	if granted > 0 {
+		t.level = t.level.less(granted*t.cost, t.rule, t.now)
+	}
 	state := t.level.state(t.cost, t.rule, t.now)
 	t.level.fullAt = t.now + state.ResetAfter.Milliseconds()
 	switch {
@@ -58,8 +61,9 @@ func (t *turn) refuse() {
 	if t.stored == nil {
 		return
 	}
-	if t.stored.stamp-t.now > maxAhead {
+	fullAt := max(t.stored.fullAt, t.level.fullAt)
+	if t.stored.stamp != t.level.stamp {
 		*t.stored = t.level
 	}
-	t.stored.fullAt = max(t.stored.fullAt, t.level.fullAt)
+	t.stored.fullAt = fullAt
 }
