@@ -26,7 +26,7 @@ func largestCapacity(t *testing.T, s *subject) {
 	require.Equal(t, int64(limit.MaxCapacity-1), d.First.Remaining)
 	s.requireWait(t, 100*time.Millisecond, d.First.ResetAfter)
 
-	d = s.take(t, limit.MaxCapacity-1, 1, s.bucket(t, "a", limit.MaxCapacity, slow))
+	d = s.take(t, limit.MaxCapacity-1, 1, a)
 	require.Equal(t, int64(1), d.Granted)
 	require.LessOrEqual(t, d.First.Remaining, int64(s.drift().Seconds()*10)+1)
 	require.Positive(t, d.First.RetryAfter)
