@@ -137,17 +137,7 @@ func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Deci
 	if borrowed == nil {
 		borrowed = new([]limit.Bucket)
 	}
-	shares := (*borrowed)[:0]
-	cost := req.Cost
-	for _, bucket := range req.Buckets {
-		whole := bucket.Rule.Capacity
-		bucket.Rule = bucket.Rule.Share(f.Instances)
-		if req.Cost <= whole { // what no instance could ever give stays too much
-			cost = min(cost, bucket.Rule.Capacity)
-		}
-		shares = append(shares, bucket)
-	}
-	req.Buckets, req.Cost = shares, cost
+	shares := f.share(&req, (*borrowed)[:0])
 	decision, err := f.Local.Take(ctx, req)
 	clear(shares) // the names may be parts of a request's buffer
 	*borrowed = shares
@@ -156,6 +146,24 @@ func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Deci
 		return limit.Decision{}, fmt.Errorf("falling back to the local buckets: %w", err)
 	}
 	return decision, nil
+}
+
+// share replaces the buckets of req by this instance's shares, appended to shares,
+// and lowers a cost above the least of them. A cost that is over a whole capacity
+// stays, so that it is still refused for good.
+func (f *Failover) share(req *limit.Request, shares []limit.Bucket) []limit.Bucket {
+	cost, possible := req.Cost, true
+	for _, bucket := range req.Buckets {
+		possible = possible && req.Cost <= bucket.Rule.Capacity
+		bucket.Rule = bucket.Rule.Share(f.Instances)
+		cost = min(cost, bucket.Rule.Capacity)
+		shares = append(shares, bucket)
+	}
+	req.Buckets = shares
+	if possible {
+		req.Cost = cost
+	}
+	return shares
 }
 
 // withoutBuckets returns a decision that no bucket made.
