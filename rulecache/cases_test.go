@@ -37,18 +37,49 @@ func TestR1Gap(t *testing.T) {
 	require.Positive(t, rules.count(EventListenLost))
 }
 
-// TestR1GapAtStart changes the table when the listener has begun to listen, and
-// the load waits for a lock.
+// TestR1GapAtStart changes the table after each of the statements at start.
 func TestR1GapAtStart(t *testing.T) {
 	t.Parallel()
 	server := withTable(t)
-	for i := range int64(10) {
+	for n := range 6 {
+		before := len(server.Statements(t))
 		rules := begin(t, server.URL(""), Settings{Refresh: 10 * time.Minute})
-		time.Sleep(time.Duration(i) * 3 * time.Millisecond) // somewhere on the way of the first load
-		server.Exec(t, updateRule, 100+i)
-		within(t, 30*time.Second, "the change is in force", func() bool { return rules.capacity("a") == 100+i })
+		within(t, 10*time.Second, "the statement", func() bool { return len(server.Statements(t)) >= before+n })
+		server.Exec(t, updateRule, 100+n)
+		within(t, 30*time.Second, "the change is in force", func() bool { return rules.capacity("a") == int64(100+n) })
 		rules.stop()
 	}
+}
+
+// TestR1GapInALoad changes the table between the digest and the read: the mark
+// is that of before, so the next load reads again.
+func TestR1GapInALoad(t *testing.T) {
+	t.Parallel()
+	server := withTable(t)
+	source, err := NewSource(Options{DSN: server.URL("")})
+	require.NoError(t, err)
+	ctx := context.Background()
+	s, err := connect(ctx, source.config, nil)
+	require.NoError(t, err)
+	defer s.close()
+
+	r := reading{table: "rate_limit_rule", maxRules: 10}
+	found, err := r.read(ctx, s)
+	require.NoError(t, err)
+	require.NotNil(t, found.rules)
+	r.known = found.mark
+	found, err = r.read(ctx, s)
+	require.NoError(t, err)
+	require.Nil(t, found.rules, "nothing has changed")
+	server.Exec(t, updateRule, 3)
+	found, err = r.read(ctx, s)
+	require.NoError(t, err)
+	require.NotNil(t, found.rules)
+	server.Exec(t, `ALTER TABLE rate_limit_rule DROP COLUMN shards`)
+	r.known = found.mark
+	found, err = r.read(ctx, s)
+	require.NoError(t, err)
+	require.NotNil(t, found.rules, "the columns have changed")
 }
 
 func TestR2ErrorsAreNotEmpty(t *testing.T) {
@@ -203,7 +234,7 @@ func TestR5HalfOpen(t *testing.T) {
 	proxy.Set(t, servertest.Fault{Swallow: true})
 	server.Exec(t, updateRule, 7)
 	start := time.Now()
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // for the notification to be lost
 	proxy.Set(t, servertest.Fault{})
 	within(t, 50*time.Second, "the change is in force", func() bool { return rules.capacity("a") == 7 })
 	t.Logf("in force after %s", time.Since(start))
