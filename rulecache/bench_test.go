@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
 )
 
 // fill makes a snapshot of size rules as a load does: each tenant has two.
@@ -84,4 +86,57 @@ func TestSnapshotHeapIsBounded(t *testing.T) {
 	used := heap() - before
 	require.Equal(t, 100_000, s.Len())
 	require.Less(t, used, int64(20<<20))
+}
+
+// BenchmarkLoad reads a whole table, and then only its digest.
+func BenchmarkLoad(b *testing.B) {
+	for _, size := range []int{100_000, 1_000_000} {
+		server := servertest.Postgres(b)
+		server.Exec(b, plainTable)
+		server.Exec(b, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second)
+			SELECT 'tenant-' || i / 2, 'route-' || i % 2, i % 1000 + 1, 5 FROM generate_series(1, $1::int) i`, size)
+		server.Exec(b, `ANALYZE rate_limit_rule`)
+		source, err := NewSource(Options{DSN: server.URL("")})
+		require.NoError(b, err)
+		s, err := dialing{config: source.config}.connect(b.Context())
+		require.NoError(b, err)
+		defer s.close()
+		r := reading{table: "rate_limit_rule", maxRules: size}
+		b.Run(fmt.Sprintf("%d/all", size), func(b *testing.B) {
+			for b.Loop() {
+				r.known = ""
+				found, err := r.read(b.Context(), s)
+				require.NoError(b, err)
+				require.Equal(b, size, found.rules.snapshot(time.Now()).Len())
+				r.known = found.mark
+			}
+		})
+		b.Run(fmt.Sprintf("%d/unchanged", size), func(b *testing.B) {
+			for b.Loop() {
+				found, err := r.read(b.Context(), s)
+				require.NoError(b, err)
+				require.Nil(b, found.rules)
+			}
+		})
+	}
+}
+
+// BenchmarkStored encodes and decodes a snapshot of 100,000 rules.
+func BenchmarkStored(b *testing.B) {
+	before := fill(100_000)
+	text, err := before.encode()
+	require.NoError(b, err)
+	b.Run("encode", func(b *testing.B) {
+		for b.Loop() {
+			_, err := before.encode()
+			require.NoError(b, err)
+		}
+		b.ReportMetric(float64(len(text))/(1<<20), "MB")
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			_, err := decode(text, 100_000)
+			require.NoError(b, err)
+		}
+	})
 }

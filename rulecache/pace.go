@@ -30,14 +30,20 @@ func (p *pace) ended(start time.Time, took time.Duration, err error) {
 // is up.
 func (p *pace) next(refresh time.Duration, changed bool, chance float64) time.Time {
 	soonest := max(p.gap, 2*p.took)
-	wait := time.Duration(float64(refresh) * (0.8 + 0.1*chance))
+	wait := spread(refresh, chance/2)
 	if p.failures > 0 {
-		wait = min(wait, backoff(p.failures-1, p.most))
+		wait = min(wait, spread(backoff(p.failures-1, p.most), chance))
 	}
 	if changed {
 		wait = 0
 	}
 	return p.start.Add(max(wait, soonest))
+}
+
+// spread shortens a wait by up to a fifth, as chance of 0 to 1 has it, so that
+// many gateways do not come at one instant.
+func spread(wait time.Duration, chance float64) time.Duration {
+	return time.Duration(float64(wait) * (0.8 + 0.2*chance))
 }
 
 // backoff returns how long to wait after a number of failures: nothing at

@@ -275,12 +275,17 @@ func (p *poller) load(ctx context.Context) {
 
 // read reads the table over a connection of its own.
 func (p *poller) read(ctx context.Context) (result, error) {
-	s, err := connect(ctx, p.source.config, nil)
+	s, err := p.dialing(nil).connect(ctx)
 	if err != nil {
 		return result{}, err
 	}
 	defer s.close()
 	return reading{table: p.table, maxRules: p.source.settings().MaxRules, known: p.mark}.read(ctx, s)
+}
+
+// dialing says how to connect under the settings in force.
+func (p *poller) dialing(notify func()) dialing {
+	return dialing{config: p.source.config, refresh: p.source.settings().Refresh, notify: notify}
 }
 
 // report puts what was read in force, and tells how it went.

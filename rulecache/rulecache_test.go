@@ -138,8 +138,9 @@ func TestPace(t *testing.T) {
 		"a change after a long load":       {changed: true, took: 2 * time.Second, want: 4 * time.Second},
 		"a poll after a very long load":    {took: 20 * time.Second, want: 40 * time.Second},
 		"the first failure":                {failures: 1, want: 500 * time.Millisecond},
-		"the fourth failure":               {failures: 4, want: time.Second},
-		"many failures":                    {failures: 100, want: 5 * time.Second},
+		"the fourth failure":               {failures: 4, want: 800 * time.Millisecond},
+		"many failures":                    {failures: 100, want: 4 * time.Second},
+		"many failures, at the latest":     {failures: 100, chance: 1, want: 5 * time.Second},
 		"many failures, and then a change": {failures: 100, changed: true, want: 500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
