@@ -150,6 +150,52 @@ func (l *listener) await(ctx context.Context, s *session) error {
 	return s.conn.Ping(ctx)
 }
 
+// relisten makes the listener what the settings ask for.
+func (p *poller) relisten(ctx context.Context) {
+	settings := p.source.settings()
+	if p.listener != nil && (settings.ListenOff || settings.Channel != p.listener.channel) {
+		p.listener.stop()
+		p.listener = nil
+	}
+	if settings.ListenOff {
+		p.setPollOnly("")
+		return
+	}
+	if p.listener == nil && p.pollOnly == "" {
+		p.listener = p.listen(ctx, settings.Channel)
+	}
+}
+
+// awaitListener lets the first attempt to listen end before the first load, so
+// that nothing is missed between the two, and no second load is needed.
+func (p *poller) awaitListener(ctx context.Context) {
+	if p.listener == nil {
+		return
+	}
+	timer := time.NewTimer(firstListenTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.listener.tried:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// ended notes why the listener ended by itself.
+func (p *poller) ended() {
+	why := p.listener.why
+	p.listener = nil
+	p.setPollOnly(why)
+	if why != "" {
+		p.observe(Event{Kind: EventPollOnly, Err: why})
+	}
+}
+
+func (p *poller) setPollOnly(why fault) {
+	p.pollOnly = why
+	p.source.setPollOnly(string(why))
+}
+
 // sleep waits, and reports whether ctx lasted.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	timer := time.NewTimer(wait)

@@ -24,15 +24,16 @@ func (p *pace) ended(start time.Time, took time.Duration, err error) {
 	}
 }
 
-// next returns when to load again: when the table is due to be polled, after
-// failures sooner, and as soon as may be where a change is known of. Chance, of
-// 0 to 1, spreads the polls of many gateways over the time before the refresh
-// is up.
+// next returns when to load again: when the table is due to be polled, and as
+// soon as may be where a change is known of. Failures wait ever longer from
+// their end on. Chance, of 0 to 1, spreads the loads of many gateways over the
+// time before one is due.
 func (p *pace) next(refresh time.Duration, changed bool, chance float64) time.Time {
-	soonest := max(p.gap, 2*p.took)
-	wait := spread(refresh, chance/2)
+	poll := spread(refresh, chance/2)
+	wait, soonest := poll, max(p.gap, 2*p.took)
 	if p.failures > 0 {
-		wait = min(wait, spread(backoff(p.failures-1, p.most), chance))
+		wait = p.took + min(poll, spread(backoff(p.failures-1, p.most), chance))
+		soonest = max(p.gap, p.took)
 	}
 	if changed {
 		wait = 0
