@@ -26,6 +26,7 @@ lint:
 	go mod tidy -diff
 	go vet ./...
 	@scripts/formatted
+	@scripts/links
 	$(TOOL) golangci-lint run ./...
 
 fmt:

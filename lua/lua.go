@@ -1,0 +1,41 @@
+// Package lua holds the one script that takes tokens in Redis. It is written as
+// one file for what the algorithms share, one for each algorithm, and take.lua,
+// whose header describes the keys, the arguments and the reply.
+package lua
+
+import (
+	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
+	_ "embed"
+	"encoding/hex"
+	"strings"
+)
+
+var (
+	//go:embed state.lua
+	state string
+	//go:embed token_bucket.lua
+	tokenBucket string
+	//go:embed sliding_window_log.lua
+	slidingWindowLog string
+	//go:embed sliding_window_counter.lua
+	slidingWindowCounter string
+	//go:embed take.lua
+	take string
+)
+
+// Script is a Lua script as EVAL and EVALSHA name it.
+type Script struct {
+	// Text is the whole script.
+	Text string
+
+	// SHA1 is the lower-case hex SHA-1 of the text.
+	SHA1 string
+}
+
+// Take returns the script that takes tokens. Every call returns the same text,
+// so a server caches it once whatever the rules are.
+func Take() Script {
+	text := strings.Join([]string{state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n")
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
+	return Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
+}

@@ -1,0 +1,103 @@
+package redisbucket
+
+import (
+	"errors"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+const (
+	// breakerWindow is the span that failures are counted in, by buckets of
+	// breakerBucket.
+	breakerWindow = 10 * time.Second
+	breakerBucket = time.Second
+	// breakerCalls is how many calls must have ended in the window before half of
+	// them failing opens the breaker.
+	breakerCalls = 20
+)
+
+// circuit is the breaker's type: results go another way.
+type circuit = gobreaker.CircuitBreaker[struct{}]
+
+// newCircuit makes the breaker of a node, nil where it is off.
+func (n *Node) newCircuit() *circuit {
+	settings := n.options.Breaker
+	if settings.Off {
+		return nil
+	}
+	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Interval:     breakerWindow,
+		BucketPeriod: breakerBucket,
+		Timeout:      settings.Open,
+		IsExcluded:   saysNothing,
+		ReadyToTrip: func(counts gobreaker.Counts) bool {
+			ended := counts.TotalSuccesses + counts.TotalFailures
+			return int(counts.ConsecutiveFailures) >= settings.Failures ||
+				ended >= breakerCalls && 2*counts.TotalFailures >= ended
+		},
+		OnStateChange: func(_ string, from, to gobreaker.State) { n.stateChanged(from, to) },
+	})
+}
+
+// saysNothing reports whether a call's error says nothing about whether Redis
+// works: the caller went away, or the answer concerned one key.
+func saysNothing(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, errEarly) {
+		return true
+	}
+	switch replyClass(err) {
+	case "NOSCRIPT", "MOVED", "ASK", "WRONGTYPE":
+		return true
+	}
+	return false
+}
+
+// stateChanged is called under the breaker's mutex, so it only leaves a note:
+// the supervisor of the run does the work.
+func (n *Node) stateChanged(from, to gobreaker.State) {
+	now := time.Now()
+	n.breakerSince.Store(&now)
+	if to == gobreaker.StateOpen {
+		select {
+		case n.opened <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	switch {
+	case from == gobreaker.StateClosed && to == gobreaker.StateOpen:
+		n.tell(Event{Kind: BreakerOpened, Detail: n.lastReason()})
+	case to == gobreaker.StateClosed:
+		n.tell(Event{Kind: BreakerClosed})
+	}
+}
+
+// breakerError returns why no call is let through now, nil where one is. It
+// keeps callers from waiting for a lane in vain.
+func (n *Node) breakerError() error {
+	if n.circuit != nil && n.circuit.State() == gobreaker.StateOpen {
+		return gobreaker.ErrOpenState
+	}
+	return nil
+}
+
+func (n *Node) breakerState() string {
+	if n.circuit == nil {
+		return "off"
+	}
+	return n.circuit.State().String()
+}
+
+// guard runs one network call and counts how it ended.
+func (n *Node) guard(call func() (struct{}, error)) error {
+	var err error
+	if n.circuit == nil {
+		_, err = call()
+	} else {
+		_, err = n.circuit.Execute(call)
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package redisbucket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// What goes wrong here rather than in Redis or on the way.
+var (
+	errNotStarted = errors.New("the connection to Redis has not been started")
+	errClosed     = errors.New("the connection to Redis is closed")
+	errWait       = errors.New("waiting for a connection to Redis: the time is over")
+	errConnection = errors.New("no connection to Redis")
+	errReply      = errors.New("reading the reply of Redis")
+	errVersion    = errors.New("this Redis is too old: version 6.2 or Valkey is needed")
+
+	// errEarly marks a call that a caller's own deadline ended before the
+	// request's, which says nothing about Redis.
+	errEarly = errors.New("the caller's deadline is over")
+)
+
+// reasons are the words of Reason for error replies, by their class.
+var reasons = [...]struct{ class, reason string }{
+	{"OOM", "oom"},
+	{"READONLY", "readonly"},
+	{"LOADING", "loading"},
+	{"MISCONF", "misconf"},
+	{"NOAUTH", "noauth"},
+	{"WRONGPASS", "noauth"},
+	{"CLUSTERDOWN", "clusterdown"},
+	{"MASTERDOWN", "masterdown"},
+	{"NOPERM", "noperm"},
+	{"NOREPLICAS", "noreplicas"},
+	{"BUSY", "busy"},
+	{"MOVED", "moved"},
+	{"ASK", "moved"},
+	{"TRYAGAIN", "tryagain"},
+	{"WRONGTYPE", "wrongtype"},
+	{"NOSCRIPT", "noscript"},
+}
+
+// Reason returns one word for why nobody in Redis decided, for a metric's label:
+// timeout, canceled, breaker_open, wait (no connection was free in time),
+// connection, oom, readonly, loading, misconf, noauth, clusterdown, masterdown,
+// noperm, noreplicas, busy, moved, tryagain, wrongtype, noscript, reply (not the
+// shape it must have), version, closed, not_started, or other. It is empty for
+// no error. The set is closed: no word comes from the server.
+func Reason(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, context.Canceled), errors.Is(err, errEarly):
+		return "canceled"
+	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
+		return "breaker_open"
+	case errors.Is(err, errWait):
+		return "wait"
+	case errors.Is(err, errVersion):
+		return "version"
+	case errors.Is(err, errNotStarted):
+		return "not_started"
+	case errors.Is(err, errClosed):
+		return "closed"
+	case errors.Is(err, errReply), errors.Is(err, redis.Nil):
+		return "reply"
+	}
+	if reason := replyReason(err); reason != "" {
+		return reason
+	}
+	return transportReason(err)
+}
+
+// replyReason classifies an error that Redis replied, "" where it is none.
+func replyReason(err error) string {
+	class := replyClass(err)
+	if class == "" {
+		return ""
+	}
+	for _, r := range reasons {
+		if r.class == class {
+			return r.reason
+		}
+	}
+	return "other"
+}
+
+func transportReason(err error) string {
+	var network net.Error
+	switch {
+	case errors.Is(err, errConnection):
+		return "connection"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "timeout"
+	case errors.As(err, &network) && network.Timeout():
+		return "timeout"
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, redis.ErrClosed):
+		return "connection"
+	case strings.HasPrefix(err.Error(), "redis: "):
+		// What the client says of a reply that it cannot parse.
+		return "reply"
+	}
+	return "other"
+}
+
+// replyClass returns the first word of an error that Redis replied, "" where
+// err is none. Redis 6.2 wraps what a script's command replied: "ERR Error
+// running script (call to f_…): @user_script:12: -OOM command not allowed".
+func replyClass(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	text := reply.Error()
+	if rest, found := strings.CutPrefix(text, "ERR Error running script (call to "); found {
+		if _, inner, found := strings.Cut(rest, "): "); found {
+			text = inner
+		}
+	}
+	for {
+		rest, found := cutScriptLine(text)
+		if !found {
+			break
+		}
+		text = rest
+	}
+	text = strings.TrimPrefix(text, "-")
+	class, _, _ := strings.Cut(text, " ")
+	return class
+}
+
+// cutScriptLine cuts a leading "@user_script:12: " or "@user_script: 12: ".
+func cutScriptLine(text string) (rest string, found bool) {
+	rest, found = strings.CutPrefix(text, "@user_script:")
+	if !found {
+		return text, false
+	}
+	rest = strings.TrimLeft(rest, " 0123456789")
+	return strings.CutPrefix(rest, ": ")
+}
+
+// fromRedis reports whether err is a reply, so that its connection is in order.
+func fromRedis(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}

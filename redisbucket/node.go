@@ -1,0 +1,275 @@
+package redisbucket
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddygate/ratelimit/lua"
+)
+
+// Node is one Redis: its connections and its circuit breaker. It is shared by
+// every configuration with the same Options and outlives them, so it keeps
+// neither a logger nor a caller's context. It is safe for concurrent use.
+type Node struct {
+	options Options // with defaults
+	address address
+	circuit *circuit // nil where it is off
+	script  lua.Script
+	names   scriptNames
+	calls   sync.Pool
+
+	current       atomic.Pointer[generation] // nil while not started
+	lastDial      atomic.Pointer[error]      // why the last connection attempt failed
+	lastFailure   atomic.Pointer[failure]
+	breakerSince  atomic.Pointer[time.Time]
+	policyChecked atomic.Bool
+	versionTold   atomic.Bool
+	opened        chan struct{} // the breaker has opened
+	events        chan Event
+
+	mu     sync.Mutex
+	starts int
+	closed bool
+	run    *run
+
+	watch     sync.Mutex // held while observers are told, so that none is after its stop
+	observers map[*observer]struct{}
+}
+
+type observer struct{ observe func(Event) }
+
+// scriptNames are the words of a script call, ready as arguments.
+type scriptNames struct{ evalsha, sha1, eval, text any }
+
+type failure struct {
+	reason string
+	at     time.Time
+}
+
+// run is the time between the first Start and the last stop.
+type run struct {
+	node    *Node
+	context context.Context //nolint:containedctx // its own life, not a caller's
+	end     context.CancelFunc
+	wait    sync.WaitGroup
+	warm    chan struct{}
+	warmed  bool
+}
+
+const (
+	// stopTimeout bounds the wait for what runs in the background to end.
+	stopTimeout = 2 * time.Second
+	// oldLife is how long replaced connections live on, for the calls under way.
+	oldLife = time.Second
+	// eventQueue bounds how many events wait for their observers.
+	eventQueue = 64
+)
+
+// NewNode makes a Node, without asking the network and without a goroutine.
+func NewNode(o Options) (*Node, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	endpoint, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	script := lua.Take()
+	n := &Node{
+		options: o.resolved(), address: endpoint, script: script,
+		names:  scriptNames{"evalsha", script.SHA1, "eval", script.Text},
+		opened: make(chan struct{}, 1), events: make(chan Event, eventQueue),
+		observers: make(map[*observer]struct{}),
+	}
+	n.circuit = n.newCircuit()
+	n.calls.New = func() any { return newCall(n) }
+	return n, nil
+}
+
+// Start keeps connections warm until stop is called, and for as long as anyone
+// else has started the Node. It returns at once. Observe, which may be nil, is
+// told of events one after another, from another goroutine, and must neither
+// block for long nor call the Node. Stop waits, at most 2 seconds, until what
+// the last user started has ended; it may be called more than once.
+func (n *Node) Start(observe func(Event)) (stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return func() {}
+	}
+	o := &observer{observe}
+	n.watchWith(o)
+	n.starts++
+	if n.run == nil {
+		n.run = n.begin()
+	}
+	return sync.OnceFunc(func() { n.stop(o) })
+}
+
+// Warm returns when the first connection attempt since Start has ended, either
+// way, or when ctx is done. It returns at once where nobody has started the Node.
+func (n *Node) Warm(ctx context.Context) {
+	n.mu.Lock()
+	r := n.run
+	n.mu.Unlock()
+	if r == nil {
+		return
+	}
+	select {
+	case <-r.warm:
+	case <-r.context.Done():
+	case <-ctx.Done():
+	}
+}
+
+// Status returns the state of the breaker and the connections now.
+func (n *Node) Status() Status {
+	status := Status{Address: n.address.String(), Breaker: n.breakerState()}
+	if since := n.breakerSince.Load(); since != nil {
+		status.Since = *since
+	}
+	if g := n.current.Load(); g != nil {
+		status.Connections = int(g.alive.Load())
+	}
+	if last := n.lastFailure.Load(); last != nil {
+		status.LastReason, status.LastFailure = last.reason, last.at
+	}
+	return status
+}
+
+// Destruct closes everything, whoever has started the Node. From then on Take
+// and Reset return errors and Start does nothing.
+func (n *Node) Destruct() error {
+	n.mu.Lock()
+	n.closed = true
+	n.starts = 0
+	r := n.endRun()
+	n.mu.Unlock()
+	r.finish()
+	return nil
+}
+
+func (n *Node) stop(o *observer) {
+	n.watch.Lock()
+	delete(n.observers, o)
+	n.watch.Unlock()
+	n.mu.Lock()
+	var r *run
+	if n.starts > 0 {
+		if n.starts--; n.starts == 0 {
+			r = n.endRun()
+		}
+	}
+	n.mu.Unlock()
+	r.finish()
+}
+
+// begin starts the goroutines of a run. It is called with mu held.
+func (n *Node) begin() *run {
+	r := &run{node: n, warm: make(chan struct{})}
+	r.context, r.end = context.WithCancel(context.Background())
+	n.lastDial.Store(nil)
+	n.current.Store(r.newGeneration())
+	r.wait.Go(r.supervise)
+	return r
+}
+
+// endRun takes the run away, if there is one. It is called with mu held.
+func (n *Node) endRun() *run {
+	r := n.run
+	n.run = nil
+	n.current.Store(nil)
+	return r
+}
+
+// finish ends the goroutines of a run and waits for them.
+func (r *run) finish() {
+	if r == nil {
+		return
+	}
+	r.end()
+	done := make(chan struct{})
+	go func() {
+		r.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopTimeout):
+	}
+}
+
+// supervise replaces the connections whenever the breaker opens, so that they
+// are warm when it lets a call through, and tells events.
+func (r *run) supervise() {
+	for {
+		select {
+		case <-r.node.opened:
+			r.replace()
+		case event := <-r.node.events:
+			r.node.dispatch(event)
+		case <-r.context.Done():
+			return
+		}
+	}
+}
+
+// replace puts a new generation in place of the current one.
+func (r *run) replace() {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	if r.context.Err() != nil || r.node.run != r {
+		return
+	}
+	old := r.node.current.Swap(r.newGeneration())
+	r.wait.Go(func() {
+		select {
+		case <-time.After(oldLife):
+		case <-r.context.Done():
+		}
+		old.end()
+	})
+}
+
+// warmOnce lets Warm return. It is called with the node's mu held.
+func (r *run) warmOnce() {
+	if !r.warmed {
+		r.warmed = true
+		close(r.warm)
+	}
+}
+
+// tell queues an event for the observers; one too many is dropped.
+func (n *Node) tell(event Event) {
+	event.Address, event.At = n.address.String(), time.Now()
+	select {
+	case n.events <- event:
+	default:
+	}
+}
+
+func (n *Node) dispatch(event Event) {
+	n.watch.Lock()
+	defer n.watch.Unlock()
+	for o := range n.observers {
+		o.observe(event)
+	}
+}
+
+func (n *Node) watchWith(o *observer) {
+	if o.observe == nil {
+		return
+	}
+	n.watch.Lock()
+	defer n.watch.Unlock()
+	n.observers[o] = struct{}{}
+}
+
+func (n *Node) lastReason() string {
+	if last := n.lastFailure.Load(); last != nil {
+		return last.reason
+	}
+	return ""
+}

@@ -1,0 +1,146 @@
+// Package redisbucket is a limit.Limiter whose buckets live in Redis, where one
+// script decides for a whole cluster of gateways at once. A Node is what is
+// shared and outlives a configuration: connections and a circuit breaker for
+// one address. A Limiter is one configuration's value around it.
+package redisbucket
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// The defaults of Options.
+const (
+	// DefaultDialTimeout is the DialTimeout where none is given.
+	DefaultDialTimeout = time.Second
+	// DefaultBreakerFailures is the Breaker.Failures where none are given.
+	DefaultBreakerFailures = 5
+	// DefaultBreakerOpen is the Breaker.Open where none is given.
+	DefaultBreakerOpen = time.Second
+)
+
+// The bounds of Options.
+const (
+	minDialTimeout     = time.Millisecond
+	maxDialTimeout     = 5 * time.Minute
+	maxBreakerFailures = 1000
+	minBreakerOpen     = 100 * time.Millisecond
+	maxBreakerOpen     = 5 * time.Minute
+)
+
+// Options says which Redis is asked and how. The zero value of every field but
+// URL is the documented default.
+type Options struct {
+	// URL is the address: redis://user:password@host:port/db, rediss:// for TLS,
+	// or unix://user:password@/path?db=0. Allowed query parameters are db and,
+	// with rediss, skip_verify=true, which accepts any certificate.
+	URL string
+
+	// DialTimeout bounds one connection attempt, from 1ms to 5m. Default: 1s.
+	DialTimeout time.Duration
+
+	// Breaker says when Redis is not asked for a while.
+	Breaker Breaker
+
+	// TLS says how the connection is encrypted. Any field turns TLS on, as a
+	// rediss URL does.
+	TLS TLS
+}
+
+// Breaker says when Redis is not asked for a while. It also opens when half of
+// at least 20 calls within 10 seconds failed.
+type Breaker struct {
+	// Failures in a row open it, from 1 to 1000. Default: 5.
+	Failures int
+
+	// Open is how long it stays open before one call tries again, from 100ms to
+	// 5m. Default: 1s.
+	Open time.Duration
+
+	// Off lets every call through.
+	Off bool
+}
+
+// Validate reports what is wrong with o, without asking the network. Its errors
+// name the part that is wrong and never contain the URL or anything of it but
+// the names of query parameters.
+func (o Options) Validate() error {
+	endpoint, err := parseURL(o.URL)
+	if err != nil {
+		return err
+	}
+	if o.DialTimeout != 0 && (o.DialTimeout < minDialTimeout || o.DialTimeout > maxDialTimeout) {
+		return fmt.Errorf("redis dial_timeout %s is out of bounds: allowed are %s to %s", o.DialTimeout, minDialTimeout, maxDialTimeout)
+	}
+	if err := o.Breaker.validate(); err != nil {
+		return err
+	}
+	if endpoint.network == "unix" && o.TLS != (TLS{}) {
+		return errors.New("redis tls: a unix socket has none")
+	}
+	_, err = o.TLS.config(endpoint)
+	return err
+}
+
+// PoolKey is a hex SHA-256 over everything that shapes the connections or the
+// breaker, with defaults resolved: equal options, and only those, share a Node.
+func (o Options) PoolKey() string {
+	endpoint, err := parseURL(o.URL)
+	if err != nil {
+		endpoint = address{host: o.URL}
+	}
+	o = o.resolved()
+	hash := sha256.New()
+	for _, field := range []string{
+		endpoint.network, endpoint.host, endpoint.user, endpoint.password, strconv.Itoa(endpoint.db),
+		strconv.FormatBool(endpoint.tls), strconv.FormatBool(endpoint.skipVerify),
+		o.DialTimeout.String(), strconv.Itoa(o.Breaker.Failures), o.Breaker.Open.String(), strconv.FormatBool(o.Breaker.Off),
+		o.TLS.CAFile, o.TLS.CertFile, o.TLS.KeyFile, o.TLS.ServerName,
+	} {
+		fmt.Fprintf(hash, "%d:%s,", len(field), field)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// Identity names what is talked to, such as "127.0.0.1:6379/0": host and port, or
+// a socket's path, and the database. It holds no secret, and is empty where the
+// URL is not valid.
+func (o Options) Identity() string {
+	endpoint, err := parseURL(o.URL)
+	if err != nil {
+		return ""
+	}
+	return endpoint.String()
+}
+
+// resolved returns o with defaults in place of zero values.
+func (o Options) resolved() Options {
+	if o.DialTimeout == 0 {
+		o.DialTimeout = DefaultDialTimeout
+	}
+	if o.Breaker.Off {
+		o.Breaker = Breaker{Off: true}
+		return o
+	}
+	if o.Breaker.Failures == 0 {
+		o.Breaker.Failures = DefaultBreakerFailures
+	}
+	if o.Breaker.Open == 0 {
+		o.Breaker.Open = DefaultBreakerOpen
+	}
+	return o
+}
+
+func (b Breaker) validate() error {
+	switch {
+	case b.Failures < 0 || b.Failures > maxBreakerFailures:
+		return fmt.Errorf("redis breaker: %d failures are out of bounds: allowed are 1 to %d", b.Failures, maxBreakerFailures)
+	case b.Open != 0 && (b.Open < minBreakerOpen || b.Open > maxBreakerOpen):
+		return fmt.Errorf("redis breaker: open for %s is out of bounds: allowed are %s to %s", b.Open, minBreakerOpen, maxBreakerOpen)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The oldest Redis that is used.
+const (
+	minMajor = 6
+	minMinor = 2
+)
+
+// greet proves a new connection and looks at the server behind it. HELLO needs
+// no right, and tells the version; a server without it is asked otherwise.
+func (n *Node) greet(ctx context.Context, conn *redis.Conn) error {
+	reply, err := conn.Do(ctx, "hello", "2").Result()
+	if err != nil && !fromRedis(err) {
+		return err
+	}
+	if class := replyClass(err); class == "NOAUTH" || class == "WRONGPASS" {
+		return err
+	}
+	server, version := greeting(reply)
+	if version == "" {
+		if version, err = infoField(ctx, conn, "server", "redis_version"); err != nil {
+			return err
+		}
+	}
+	if server != "" && server != "redis" {
+		version = "" // Valkey and others count in their own way
+	}
+	if tooOld(version) {
+		if !n.versionTold.Swap(true) {
+			n.tell(Event{Kind: VersionTooOld, Detail: version})
+		}
+		return fmt.Errorf("%w, it is %s", errVersion, version)
+	}
+	n.versionTold.Store(false)
+	return n.checkPolicy(ctx, conn)
+}
+
+// checkPolicy warns once of a server that may evict buckets. Not to be allowed
+// to ask is no error.
+func (n *Node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
+	if n.policyChecked.Load() {
+		return nil
+	}
+	policy, err := infoField(ctx, conn, "memory", "maxmemory_policy")
+	if err != nil || n.policyChecked.Swap(true) {
+		return err
+	}
+	if policy != "" && policy != "noeviction" {
+		n.tell(Event{Kind: EvictingPolicy, Detail: policy})
+	}
+	return nil
+}
+
+// greeting reads the name and the version of the server from HELLO's reply.
+func greeting(reply any) (server, version string) {
+	fields, _ := reply.([]any)
+	for i := 0; i+1 < len(fields); i += 2 {
+		value, _ := fields[i+1].(string)
+		switch fields[i] {
+		case "server":
+			server = value
+		case "version":
+			version = value
+		}
+	}
+	return server, version
+}
+
+// infoField returns a field of a section of INFO, "" where the server does not say. Only an
+// error of the connection is one.
+func infoField(ctx context.Context, conn *redis.Conn, section, name string) (string, error) {
+	text, err := conn.Info(ctx, section).Result()
+	if err != nil {
+		if fromRedis(err) {
+			return "", nil
+		}
+		return "", err
+	}
+	_, rest, found := strings.Cut(text, "\n"+name+":")
+	if !found {
+		return "", nil
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value), nil
+}
+
+// tooOld reports whether version is that of a Redis before 6.2. What cannot be
+// read is not too old.
+func tooOld(version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	return major < minMajor || major == minMajor && minor < minMinor
+}
+
+// attempted notes how a connection attempt ended.
+func (n *Node) attempted(err error) {
+	if err == nil {
+		n.lastDial.Store(nil)
+	} else {
+		wrapped := fmt.Errorf("%w: %w", errConnection, err)
+		n.noteFailure(wrapped)
+		n.lastDial.Store(&wrapped)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.run != nil {
+		n.run.warmOnce()
+	}
+}
+
+// unreachable returns the error of the last connection attempt, if it failed.
+func (n *Node) unreachable() error {
+	if err := n.lastDial.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// noteFailure keeps an error's reason for Status.
+func (n *Node) noteFailure(err error) {
+	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
+}
