@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -24,7 +25,7 @@ var (
 
 	// errEarly marks a call that a caller's own deadline ended before the
 	// request's, which says nothing about Redis.
-	errEarly = errors.New("the caller's deadline is over")
+	errEarly = fmt.Errorf("asking for less time than the request's: %w", context.DeadlineExceeded)
 )
 
 // reasons are the words of Reason for error replies, by their class.
@@ -105,9 +106,6 @@ func transportReason(err error) string {
 		errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.Is(err, redis.ErrClosed):
 		return "connection"
-	case strings.HasPrefix(err.Error(), "redis: "):
-		// What the client says of a reply that it cannot parse.
-		return "reply"
 	}
 	return "other"
 }
@@ -146,6 +144,15 @@ func cutScriptLine(text string) (rest string, found bool) {
 	}
 	rest = strings.TrimLeft(rest, " 0123456789")
 	return strings.CutPrefix(rest, ": ")
+}
+
+// unreadable marks what the client says of a reply that it cannot parse, which
+// it tells apart by nothing but the text.
+func unreadable(err error) error {
+	if strings.HasPrefix(err.Error(), "redis: can't ") {
+		return fmt.Errorf("%w: %w", errReply, err)
+	}
+	return err
 }
 
 // fromRedis reports whether err is a reply, so that its connection is in order.
