@@ -1,6 +1,7 @@
 package redisbucket
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -246,13 +247,62 @@ func TestA9RetryAfterIsExact(t *testing.T) {
 	}
 }
 
+// TestA9ShortAndLongWay: the way of a bucket alone and that of several answer
+// alike, and leave the same behind.
+func TestA9ShortAndLongWay(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		capacity := 1 + random.Int64N(100)
+		r, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: math.Exp(random.Float64()*10 - 5), Algorithm: limit.TokenBucket})
+		if err != nil {
+			continue
+		}
+		req := ask(r)
+		req.Cost, req.Count = 1+random.Int64N(3), random.Int64N(4)
+		const at = int64(1_785_000_000_000)
+		held := random.Float64() * float64(capacity) * 1.1
+		now := at + random.Int64N(5000) - 1000
+		ttl := time.Duration(1+random.Int64N(100_000)) * time.Second
+		var answers [2]limit.Decision
+		var left [2]string
+		for i, longWay := range []bool{false, true} {
+			require.NoError(t, b.redis.HSet(t.Context(), tokenKey, "tokens", strconv.FormatFloat(held, 'g', -1, 64), "ts", at).Err())
+			require.NoError(t, b.redis.PExpire(t.Context(), tokenKey, ttl).Err())
+			answers[i] = b.ask(t, question{at: now, longWay: longWay}, req)
+			left[i] = fmt.Sprint(b.redis.HGetAll(t.Context(), tokenKey).Val(), b.redis.PTTL(t.Context(), tokenKey).Val().Round(time.Second))
+			require.NoError(t, b.Reset(t.Context(), theKey))
+		}
+		require.Equal(t, answers[0], answers[1], "%+v held %v after %d", req, held, now-at)
+		require.Equal(t, left[0], left[1], "%+v held %v after %d", req, held, now-at)
+	}
+}
+
 // at asks for one unit at a time of Redis' clock.
 func (b *bench) at(t testing.TB, millis int64, r limit.Rule) limit.Decision {
 	t.Helper()
-	clock := "{'" + strconv.FormatInt(millis/1000, 10) + "', '" + strconv.FormatInt(millis%1000*1000, 10) + "'}"
-	text := strings.Replace(b.node.script.Text, "redis.call('TIME')", clock, 1)
-	require.NotEqual(t, b.node.script.Text, text)
-	req := ask(r)
+	return b.ask(t, question{at: millis}, ask(r))
+}
+
+// question is how the script is asked: at a time that is written into its text,
+// and whether a bucket alone goes the way of several.
+type question struct {
+	at      int64
+	longWay bool
+}
+
+func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision {
+	t.Helper()
+	text := b.node.script.Text
+	replace := func(old, new string) {
+		require.True(t, strings.Contains(text, old), old)
+		text = strings.Replace(text, old, new, 1)
+	}
+	replace("call('TIME')", "{'"+strconv.FormatInt(q.at/1000, 10)+"', '"+strconv.FormatInt(q.at%1000*1000, 10)+"'}")
+	if q.longWay {
+		replace("if n == 1 and", "if false and")
+	}
 	var a arguments
 	a.encode(b.prefix, &req)
 	command := redis.NewRawCmd(t.Context(), a.command("eval", text)...)
