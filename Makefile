@@ -1,0 +1,38 @@
+# What to type: `make run`, `make test`, `make lint`, `make build`, `make bench`, `make fmt`.
+
+# The Caddy to build with: by default the one that go.mod names.
+CADDY_VERSION ?= $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
+
+# The tools have a go.mod of their own, so that this module stays free of them.
+TOOL = go tool -modfile=tools/go.mod
+
+.PHONY: run test bench lint fmt build
+
+# Caddy with the quickstart on http://localhost:8080; it needs Go and nothing else.
+run:
+	go run ./cmd/caddy run --config examples/quickstart/Caddyfile
+
+# All tests, against real Redis and PostgreSQL processes that they start themselves.
+test:
+	@scripts/servers
+	go test -race ./...
+
+# Every benchmark once, so that none rots. To measure: go test -bench . -run '^$$' ./localbucket
+bench:
+	@scripts/servers
+	go test -race -run '^$$' -bench . -benchtime 1x ./...
+
+lint:
+	go mod tidy -diff
+	go vet ./...
+	@scripts/formatted
+	@scripts/links
+	$(TOOL) golangci-lint run ./...
+
+fmt:
+	$(TOOL) gofumpt -w .
+	$(TOOL) golangci-lint fmt ./...
+
+# ./caddy: Caddy's standard modules and this one.
+build:
+	go tool xcaddy build $(CADDY_VERSION) --with github.com/caddygate/ratelimit=.

@@ -1,0 +1,281 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/localbucket"
+	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+func init() {
+	caddy.RegisterModule(new(App))
+}
+
+const appName = "rate_limit"
+
+// App holds what all handlers of a config share: the Redis that keeps the
+// buckets, the PostgreSQL that keeps the rules, and what happens when either is
+// out of reach. Without both, limits are kept in memory.
+type App struct {
+	// The Redis that holds the buckets of all gateways. Default: none; every
+	// gateway limits by itself, in memory.
+	Redis *Redis `json:"redis,omitempty"`
+
+	// The PostgreSQL table that holds the rules. Default: none; the static rules
+	// and the limits of the handlers count.
+	Rules *Rules `json:"rules,omitempty"`
+
+	// Rules that stand in the configuration. A rule for the same pair in
+	// PostgreSQL comes first. Default: none.
+	StaticRules []StaticRule `json:"static_rules,omitempty"`
+
+	// The limit that counts where neither a rule nor the handler's own limit is
+	// found. Default: none; such a handler is refused at load.
+	Default *Limit `json:"default,omitempty"`
+
+	// How many gateways share the limits, from 1 to 100,000. While Redis cannot
+	// answer, each of them gives this part of every limit. Default: 1.
+	Instances *int `json:"instances,omitempty"`
+
+	// Whether the gateways count themselves. Not yet supported. Default: false.
+	InstancesAuto bool `json:"instances_auto,omitempty"`
+
+	// What happens to a request while Redis cannot answer: `local` limits in this
+	// gateway's memory with its share, `allow` lets everything pass, `deny`
+	// answers 429. Default: `local`.
+	Fallback string `json:"fallback,omitempty"`
+
+	// Which headers tell clients about their limit: `legacy` or `off`; a handler
+	// may say otherwise. `ietf` and `both` are not yet supported. Default:
+	// `legacy`.
+	Headers string `json:"headers,omitempty"`
+
+	// What X-RateLimit-Reset holds: `delta`, the seconds until the bucket is full.
+	// `epoch` is not yet supported. Default: `delta`.
+	Reset string `json:"reset,omitempty"`
+
+	// How many buckets this gateway keeps in memory at most, from 1 to
+	// 1,000,000,000. Beyond it, those that are full again soonest are forgotten.
+	// Default: 1000000.
+	MaxKeys int `json:"max_keys,omitempty"`
+
+	// The key that hashes guests' addresses. Not yet supported.
+	GuestSecret string `json:"guest_secret,omitempty"`
+
+	// This region's share of every rule. Not yet supported. Default: all of it.
+	Region *Region `json:"region,omitempty"`
+
+	logger   *zap.Logger
+	limiter  limit.Limiter
+	store    *localbucket.Store
+	node     *redisbucket.Node // nil without Redis
+	source   *rulecache.Source // nil without PostgreSQL
+	settings rulecache.Settings
+	static   *rulecache.Snapshot
+	fallback *limit.Rule // from Default
+	metrics  *metrics
+	refusals *refusals
+	releases []func() error
+	stops    []func()
+}
+
+// Region is this region's share of every rule. Not yet supported.
+type Region struct {
+	// The region's name.
+	Name string `json:"name,omitempty"`
+	// The part of every limit that this region gives, from 0.01 to 1. Default: 1.
+	Share float64 `json:"share,omitempty"`
+	// Whether the regions share by their measured demand. Default: false.
+	Auto bool `json:"auto,omitempty"`
+}
+
+// CaddyModule returns the module's ID and how to make one.
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: appName, New: func() caddy.Module { return new(App) }}
+}
+
+// Provision checks the settings and takes from the pools what the config talks
+// to and remembers. It touches neither the network nor what a running config uses.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.logger = ctx.Logger()
+	if err := a.refuseUnsupported(); err != nil {
+		return err
+	}
+	if err := a.expand(); err != nil {
+		return err
+	}
+	if err := a.check(); err != nil {
+		return err
+	}
+	var err error
+	if a.static, err = staticSnapshot(a.StaticRules); err != nil {
+		return err
+	}
+	if a.fallback, err = a.Default.rule("default"); err != nil {
+		return err
+	}
+	a.refusals = newRefusals(a.logger)
+	if err := a.provisionRules(ctx); err != nil {
+		return err
+	}
+	if err := a.provisionLimiter(); err != nil {
+		return err
+	}
+	a.metrics, err = registerMetrics(ctx.GetMetricsRegistry(), a)
+	return err
+}
+
+// Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
+// that the first requests find it, but neither has to be there.
+func (a *App) Start() error {
+	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start())
+	if a.source != nil {
+		a.stops = append(a.stops, a.source.Start(a.settings))
+	}
+	if a.node != nil {
+		a.stops = append(a.stops, a.node.Start(a.observeRedis))
+		ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
+		defer cancel()
+		a.node.Warm(ctx)
+	}
+	return nil
+}
+
+// Stop ends what Start began. Requests that are still running get answers from
+// what is left.
+func (a *App) Stop() error {
+	for _, stop := range a.stops {
+		stop()
+	}
+	a.stops = nil
+	return nil
+}
+
+// Cleanup gives back to the pools exactly what Provision took from them.
+func (a *App) Cleanup() error {
+	var errs []error
+	for _, release := range a.releases {
+		errs = append(errs, release())
+	}
+	a.releases = nil
+	return errors.Join(errs...)
+}
+
+// findRule returns the rule for the tenant and the route, if there is one.
+func (a *App) findRule(ctx context.Context, tenant, route string) (limit.Rule, bool) {
+	if tenant == rulecache.Wildcard || tenant == rulecache.Guest {
+		tenant = "" // a client cannot name these rows
+	}
+	var loaded *rulecache.Snapshot
+	if a.source != nil {
+		loaded = a.source.Await(ctx, firstRulesWait)
+	}
+	return rulecache.Find(tenant, route, loaded, a.static)
+}
+
+// coversRoute reports whether a static rule is there for every tenant of the route.
+func (a *App) coversRoute(route string) bool {
+	_, found := rulecache.Find("", route, nil, a.static)
+	return found
+}
+
+// provisionLimiter builds the chain of limiters.
+func (a *App) provisionLimiter() error {
+	identity := "alone"
+	if a.Redis != nil {
+		identity = a.Redis.keyPrefix() + "\x00" + a.Redis.options().Identity()
+	}
+	store, release, err := takeStore(identity)
+	if err != nil {
+		return err
+	}
+	a.releases = append(a.releases, release)
+	a.store = store
+	local := localbucket.New(store, localbucket.Options{})
+	if a.Redis == nil {
+		a.limiter = local
+		return nil
+	}
+	node, release, err := takeNode(a.Redis.options())
+	if err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	a.releases = append(a.releases, release)
+	a.node = node
+	a.limiter = &front.Failover{
+		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
+		Local:     local,
+		Timeout:   a.Redis.timeout(),
+		Instances: int64(a.instances()),
+		Fallback:  fallbacks[a.Fallback],
+		DenyFor:   a.Redis.openTime(),
+		OnError:   countRedisError,
+	}
+	return nil
+}
+
+// provisionRules takes the source of the rules.
+func (a *App) provisionRules(ctx caddy.Context) error {
+	if a.Rules == nil {
+		return nil
+	}
+	options := a.Rules.options()
+	source, release, err := takeSource(options)
+	if err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	a.releases = append(a.releases, release)
+	a.source = source
+	a.settings = a.Rules.settings()
+	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.PoolKey() + ".json"}
+	a.settings.Observe = a.observeRules
+	return nil
+}
+
+func (a *App) instances() int {
+	if a.Instances == nil {
+		return 1
+	}
+	return *a.Instances
+}
+
+func (a *App) maxKeys() int {
+	if a.MaxKeys == 0 {
+		return defaultMaxKeys
+	}
+	return a.MaxKeys
+}
+
+var fallbacks = map[string]front.Fallback{
+	"":      front.FallbackLocal,
+	"local": front.FallbackLocal,
+	"allow": front.FallbackAllow,
+	"deny":  front.FallbackDeny,
+}
+
+const (
+	defaultMaxKeys = 1_000_000
+
+	// warmTimeout is how long Start waits for the first connection to Redis.
+	warmTimeout = 250 * time.Millisecond
+
+	// firstRulesWait is how long a request waits while nobody knows yet whether
+	// there are rules.
+	firstRulesWait = time.Second
+)
+
+// Interface guards
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,264 @@
+package ratelimit
+
+import (
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+const directive = "rate_limit"
+
+func init() {
+	httpcaddyfile.RegisterDirective(directive, parseDirective)
+	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "basic_auth")
+	httpcaddyfile.RegisterGlobalOption(appName, parseGlobalOption)
+}
+
+// parseDirective makes the handler and its route. It is RegisterHandlerDirective
+// with a look at the matcher, because `rate_limit /orders` names no route.
+func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	if !h.Next() {
+		return nil, h.ArgErr()
+	}
+	matcher, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
+	handler := new(Handler)
+	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	if matcher != nil && len(handler.Routes) == 0 {
+		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
+			zap.String("file", h.File()), zap.Int("line", h.Line()))
+	}
+	return h.NewRoute(matcher, handler), nil
+}
+
+// parseGlobalOption makes the app.
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		return nil, d.Err("the global option rate_limit stands here twice")
+	}
+	app := new(App)
+	if err := app.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+//
+//	rate_limit [<matcher>] [<route>] {
+//		tenant    <text with placeholders>
+//		guest     deny|allow
+//		limit     <n>/<unit> [burst <n>] [<route>]
+//		algorithm token_bucket
+//		headers   legacy|off
+//		log_key
+//	}
+//
+// A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
+// and refused: guest ip, ipv4_prefix, ipv6_prefix, unknown, tenant … hashed,
+// several routes, the sliding windows, cost, prefetch, shards, shadow, headers
+// ietf and both, and zones.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name; the matcher is gone already
+	h.Routes = d.RemainingArgs()
+	if len(h.Routes) > 1 {
+		return d.Errf("several routes in one directive (%s) are not yet supported", strings.Join(h.Routes, " "))
+	}
+	for _, route := range h.Routes {
+		if err := checkRouteArg(d, route); err != nil {
+			return err
+		}
+	}
+	return parseBlock(d, map[string]option{
+		"tenant":      {parse: h.parseTenant},
+		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow).pending("ip").read},
+		"limit":       {parse: h.parseLimit, repeats: true},
+		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String()).pending(limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
+		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
+		"log_key":     {parse: flag(&h.LogKey)},
+		"ipv4_prefix": {}, "ipv6_prefix": {}, "unknown": {}, "cost": {}, "prefetch": {}, "shards": {}, "shadow": {},
+		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
+	})
+}
+
+// checkRouteArg refuses what cannot be a route, with a hint where it is plain
+// what was meant.
+func checkRouteArg(d *caddyfile.Dispenser, route string) error {
+	if _, _, err := limit.ParseRate(route); err == nil || strings.Contains(route, "/") {
+		return d.Errf("%q is not a route: did you mean the option `limit %s` in the block?", route, route)
+	}
+	if !limit.ValidRoute(route) {
+		return d.Errf("%q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", route, limit.MaxRouteLength)
+	}
+	return nil
+}
+
+func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
+	if !d.NextArg() {
+		return d.ArgErr()
+	}
+	h.Tenant = d.Val()
+	if strings.TrimSpace(h.Tenant) == "" {
+		return d.Err("a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
+	}
+	if !d.NextArg() {
+		return nil
+	}
+	if d.Val() == "hashed" {
+		return d.Err("tenant … hashed is not yet supported")
+	}
+	return d.ArgErr()
+}
+
+// parseLimit reads `limit <rate> [burst <n>] [<route>]`.
+func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
+	capacity, refill, err := parseQuota(d)
+	if err != nil {
+		return err
+	}
+	own := Limit{Capacity: capacity, RefillPerSecond: refill}
+	if d.NextArg() {
+		own.Route = d.Val()
+		if err := checkRouteArg(d, own.Route); err != nil {
+			return err
+		}
+	}
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	for _, other := range h.Limits {
+		if other.Route == own.Route {
+			return d.Err("the option limit stands here twice for the same route")
+		}
+	}
+	h.Limits = append(h.Limits, own)
+	return nil
+}
+
+// UnmarshalCaddyfile sets up the app from Caddyfile tokens. Syntax:
+//
+//	rate_limit {
+//		redis <url> {
+//			key_prefix   <text>
+//			timeout      <duration>
+//			dial_timeout <duration>
+//			breaker      <failures> <open>|off
+//			tls {
+//				ca          <file>
+//				cert        <file>
+//				key         <file>
+//				server_name <name>
+//			}
+//		}
+//		rules <url> {
+//			table     <name>
+//			refresh   <duration>
+//			channel   <name>
+//			listen    on|off
+//			max_rules <n>
+//		}
+//		rule      <tenant>|* <route>|* <n>/<unit> [burst <n>] [algorithm token_bucket] [mode enforce]
+//		default   <n>/<unit> [burst <n>]
+//		instances <n>
+//		fallback  local|allow|deny
+//		headers   legacy|off
+//		reset     delta
+//		max_keys  <n>
+//	}
+//
+// Not yet supported, and refused: several redis urls, mode, sentinel_user,
+// sentinel_password, linger, instances auto, headers ietf and both, reset epoch,
+// guest_secret, region, and in a rule other algorithms, other modes, prefetch
+// and shards.
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the option's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return parseBlock(d, map[string]option{
+		"redis":        {parse: a.parseRedis},
+		"rules":        {parse: a.parseRules},
+		"rule":         {parse: a.parseRule, repeats: true},
+		"default":      {parse: a.parseDefault},
+		"instances":    {parse: a.parseInstances},
+		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
+		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
+		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
+		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
+		"guest_secret": {}, "region": {},
+	})
+}
+
+func (a *App) parseDefault(d *caddyfile.Dispenser) error {
+	capacity, refill, err := parseQuota(d)
+	if err != nil {
+		return err
+	}
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	a.Default = &Limit{Capacity: capacity, RefillPerSecond: refill}
+	return nil
+}
+
+func (a *App) parseInstances(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	switch {
+	case len(args) > 0 && args[0] == "auto":
+		return d.Err("instances auto is not yet supported")
+	case len(args) != 1:
+		return d.ArgErr()
+	}
+	n, err := parseInteger("instances", args[0], instanceBounds)
+	a.Instances = &n
+	return located(d, err)
+}
+
+// parseRule reads `rule <tenant> <route> <rate> [burst <n>] [<word> <value>]…`.
+func (a *App) parseRule(d *caddyfile.Dispenser) error {
+	var rule StaticRule
+	if !d.Args(&rule.Tenant, &rule.Route) {
+		return d.ArgErr()
+	}
+	var err error
+	if rule.Capacity, rule.RefillPerSecond, err = parseQuota(d); err != nil {
+		return err
+	}
+	for d.NextArg() {
+		name := d.Val()
+		if !d.NextArg() {
+			return d.ArgErr()
+		}
+		switch name {
+		case "algorithm":
+			rule.Algorithm = d.Val()
+		case "mode":
+			rule.Mode = d.Val()
+		case "prefetch", "shards":
+			return d.Errf("%s in a rule is not yet supported", name)
+		default:
+			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm and mode", name)
+		}
+	}
+	if _, err := rule.entry("rule"); err != nil {
+		return d.WrapErr(err)
+	}
+	a.StaticRules = append(a.StaticRules, rule)
+	return nil
+}
+
+// Interface guards
+var (
+	_ caddyfile.Unmarshaler = (*Handler)(nil)
+	_ caddyfile.Unmarshaler = (*App)(nil)
+)

@@ -1,0 +1,287 @@
+package ratelimit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// option is one line of a block. Without parse it has its place in the syntax,
+// but is not built yet.
+type option struct {
+	parse   func(*caddyfile.Dispenser) error
+	repeats bool
+}
+
+// parseBlock reads the options of one block, each by its own parser. An option
+// that is unknown, not built yet, or there twice is an error.
+func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
+	seen := map[string]bool{}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		known, ok := options[name]
+		switch {
+		case !ok:
+			return d.Errf("unknown option %q: allowed here are %s", name, names(options))
+		case known.parse == nil:
+			return d.Errf("%s is not yet supported", name)
+		case seen[name] && !known.repeats:
+			return d.Errf("the option %s stands here twice", name)
+		}
+		seen[name] = true
+		if err := known.parse(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names lists the options that are built.
+func names(options map[string]option) string {
+	built := slices.Collect(maps.Keys(options))
+	built = slices.DeleteFunc(built, func(name string) bool { return options[name].parse == nil })
+	slices.Sort(built)
+	return strings.Join(built, ", ")
+}
+
+// oneArg reads an option's only argument.
+func oneArg(d *caddyfile.Dispenser) (string, error) {
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return "", d.ArgErr()
+	}
+	return args[0], nil
+}
+
+// text reads any one argument into dst.
+func text(dst *string) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) (err error) {
+		*dst, err = oneArg(d)
+		if err == nil && *dst == "" {
+			return d.Err("the value is empty")
+		}
+		return err
+	}
+}
+
+// flag sets dst and takes no argument.
+func flag(dst *bool) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		if d.NextArg() {
+			return d.ArgErr()
+		}
+		*dst = true
+		return nil
+	}
+}
+
+// words reads one of the words that an option allows.
+type words struct {
+	dst     *string
+	allowed []string
+	later   []string // not built yet
+}
+
+func word(dst *string, allowed ...string) words { return words{dst: dst, allowed: allowed} }
+
+// pending names the words that are not built yet.
+func (w words) pending(later ...string) words {
+	w.later = later
+	return w
+}
+
+func (w words) read(d *caddyfile.Dispenser) error {
+	name := d.Val()
+	value, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(w.later, value) {
+		return d.Errf("%s %s is not yet supported", name, value)
+	}
+	if !slices.Contains(w.allowed, value) {
+		return d.Errf("%s: unknown word %q: allowed are %s", name, value, strings.Join(w.allowed, ", "))
+	}
+	*w.dst = value
+	return nil
+}
+
+// integer reads a whole number within the bounds into dst.
+func integer(dst *int, within bounds[int]) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		value, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		*dst, err = parseInteger(name, value, within)
+		return located(d, err)
+	}
+}
+
+// duration reads a duration within the bounds into dst.
+func duration(dst *caddy.Duration, within bounds[time.Duration]) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		value, err := oneArg(d)
+		if err != nil {
+			return err
+		}
+		parsed, err := parseDuration(name, value, within)
+		*dst = caddy.Duration(parsed)
+		return located(d, err)
+	}
+}
+
+// located adds the file and the line to an error.
+func located(d *caddyfile.Dispenser, err error) error {
+	if err == nil {
+		return nil
+	}
+	return d.WrapErr(err)
+}
+
+func parseInteger(name, value string, within bounds[int]) (int, error) {
+	parsed, err := strconv.Atoi(value)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a whole number", name, value)
+	}
+	return parsed, within.check(name, parsed)
+}
+
+func parseDuration(name, value string, within bounds[time.Duration]) (time.Duration, error) {
+	parsed, err := caddy.ParseDuration(value)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a duration with a unit, such as 5ms or 30s", name, value)
+	}
+	return parsed, within.check(name, parsed)
+}
+
+// parseQuota reads `<n>/<unit> [burst <n>]`: the capacity and the refill.
+func parseQuota(d *caddyfile.Dispenser) (capacity int64, refill float64, err error) {
+	if !d.NextArg() {
+		return 0, 0, d.ArgErr()
+	}
+	capacity, refill, err = limit.ParseRate(d.Val())
+	if err != nil {
+		return 0, 0, d.WrapErr(err)
+	}
+	if d.NextArg() {
+		if d.Val() != "burst" {
+			d.Prev()
+		} else if capacity, err = parseBurst(d); err != nil {
+			return 0, 0, err
+		}
+	}
+	if _, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: refill}); err != nil {
+		return 0, 0, d.WrapErr(err)
+	}
+	return capacity, refill, nil
+}
+
+func parseBurst(d *caddyfile.Dispenser) (int64, error) {
+	if !d.NextArg() {
+		return 0, d.ArgErr()
+	}
+	burst, err := strconv.ParseInt(d.Val(), 10, 64)
+	if err != nil || burst < 1 || burst > limit.MaxCapacity {
+		return 0, d.Errf("burst %q is not a whole number from 1 to %d", d.Val(), limit.MaxCapacity)
+	}
+	return burst, nil
+}
+
+// parseRedis reads the block of `redis`.
+func (a *App) parseRedis(d *caddyfile.Dispenser) error {
+	r := &Redis{URLs: d.RemainingArgs()}
+	a.Redis = r
+	switch len(r.URLs) {
+	case 0:
+		return d.Err("redis needs a URL, such as redis://127.0.0.1:6379/0")
+	case 1:
+	default:
+		return d.Err("more than one redis url is not yet supported")
+	}
+	return parseBlock(d, map[string]option{
+		"key_prefix": {parse: func(d *caddyfile.Dispenser) error {
+			if err := text(&r.KeyPrefix)(d); err != nil {
+				return err
+			}
+			return located(d, checkKeyPrefix("key_prefix", r.KeyPrefix))
+		}},
+		"timeout":      {parse: duration(&r.Timeout, timeoutBounds)},
+		"dial_timeout": {parse: duration(&r.DialTimeout, dialTimeoutBounds)},
+		"breaker":      {parse: r.parseBreaker},
+		"tls":          {parse: r.parseTLS},
+		"mode":         {}, "sentinel_user": {}, "sentinel_password": {}, "linger": {},
+	})
+}
+
+// parseBreaker reads `breaker <failures> <open>` or `breaker off`.
+func (r *Redis) parseBreaker(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) == 1 && args[0] == "off" {
+		r.Breaker = &Breaker{Failures: breakerOff}
+		return nil
+	}
+	if len(args) != 2 {
+		return d.Err("breaker takes the failures in a row that open it and how long it stays open, such as 5 1s, or off")
+	}
+	failures, err := parseInteger("breaker", args[0], failureBounds)
+	if err != nil {
+		return d.WrapErr(err)
+	}
+	open, err := parseDuration("breaker", args[1], openBounds)
+	r.Breaker = &Breaker{Failures: failures, Open: caddy.Duration(open)}
+	return located(d, err)
+}
+
+// parseTLS reads the block of `tls`.
+func (r *Redis) parseTLS(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	t := new(TLS)
+	r.TLS = t
+	return parseBlock(d, map[string]option{
+		"ca":          {parse: text(&t.CAFile)},
+		"cert":        {parse: text(&t.CertFile)},
+		"key":         {parse: text(&t.KeyFile)},
+		"server_name": {parse: text(&t.ServerName)},
+	})
+}
+
+// parseRules reads the block of `rules`.
+func (a *App) parseRules(d *caddyfile.Dispenser) error {
+	r := new(Rules)
+	a.Rules = r
+	args := d.RemainingArgs()
+	if len(args) != 1 {
+		return d.Err("rules needs one URL, such as postgres://user@127.0.0.1/gateway")
+	}
+	r.DSN = args[0]
+	return parseBlock(d, map[string]option{
+		"table":     {parse: text(&r.Table)},
+		"refresh":   {parse: duration(&r.Refresh, refreshBounds)},
+		"channel":   {parse: text(&r.Channel)},
+		"listen":    {parse: r.parseListen},
+		"max_rules": {parse: integer(&r.MaxRules, maxRulesBounds)},
+	})
+}
+
+func (r *Rules) parseListen(d *caddyfile.Dispenser) error {
+	var value string
+	if err := word(&value, "on", "off").read(d); err != nil {
+		return err
+	}
+	listen := value == "on"
+	r.Listen = &listen
+	return nil
+}

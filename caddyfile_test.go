@@ -1,0 +1,188 @@
+package ratelimit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAdapt runs the goldens in testdata/adapt: a Caddyfile, a line of ten
+// dashes, and the JSON it adapts to or the text that its error must contain.
+func TestAdapt(t *testing.T) {
+	files, err := filepath.Glob("testdata/adapt/*.caddyfiletest")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".caddyfiletest"), func(t *testing.T) {
+			golden, err := os.ReadFile(file)
+			require.NoError(t, err)
+			caddyfile, want, found := bytes.Cut(golden, []byte("\n----------\n"))
+			require.True(t, found, "no line of ten dashes")
+			got, err := adapt(string(caddyfile))
+			if want = bytes.TrimSpace(want); !bytes.HasPrefix(want, []byte("{")) {
+				require.ErrorContains(t, err, string(want))
+				return
+			}
+			require.NoError(t, err)
+			require.JSONEq(t, string(want), string(got))
+		})
+	}
+}
+
+func adapt(caddyfile string) ([]byte, error) {
+	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), map[string]any{"filename": "Caddyfile"})
+	return config, err
+}
+
+// handlerOf returns the JSON of the first rate_limit handler in the config.
+func handlerOf(t *testing.T, config []byte) string {
+	t.Helper()
+	var found string
+	var walk func(value any)
+	walk = func(value any) {
+		switch v := value.(type) {
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case map[string]any:
+			if v["handler"] == "rate_limit" && found == "" {
+				text, err := json.Marshal(v)
+				require.NoError(t, err)
+				found = string(text)
+			}
+			for _, item := range v {
+				walk(item)
+			}
+		}
+	}
+	var parsed any
+	require.NoError(t, json.Unmarshal(config, &parsed))
+	walk(parsed)
+	return found
+}
+
+func TestDirective(t *testing.T) {
+	tests := map[string]string{
+		`rate_limit { limit 100/s }`:                     `{"limits":[{"capacity":100,"refill_per_second":100}]}`,
+		`rate_limit a { limit 100/s burst 200 }`:         `{"routes":["a"],"limits":[{"capacity":200,"refill_per_second":100}]}`,
+		`rate_limit a { limit 100/10s a }`:               `{"routes":["a"],"limits":[{"route":"a","capacity":100,"refill_per_second":10}]}`,
+		`rate_limit a { limit 1/1000s burst 5 a }`:       `{"routes":["a"],"limits":[{"route":"a","capacity":5,"refill_per_second":0.001}]}`,
+		`rate_limit /orders a { tenant {header.X-Key} }`: `{"routes":["a"],"tenant":"{http.request.header.X-Key}"}`,
+		`rate_limit a { guest allow
+			headers off
+			log_key
+			algorithm token_bucket }`: `{"routes":["a"],"guest":"allow","headers":"off","log_key":true,"algorithm":"token_bucket"}`,
+	}
+	for caddyfile, want := range tests {
+		config, err := adapt("http://localhost:8080 {\n" + strings.NewReplacer("{ ", "{\n", " }", "\n}").Replace(caddyfile) + "\n}")
+		require.NoError(t, err, caddyfile)
+		want = strings.TrimSuffix(want, "}") + `,"handler":"rate_limit"}`
+		require.JSONEq(t, want, handlerOf(t, config), caddyfile)
+	}
+}
+
+// TestO1NonsenseIsRefusedWithItsLine holds what a Caddyfile must not hold.
+func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
+	global := func(lines string) string {
+		return "{\n\trate_limit {\n" + lines + "\n\t}\n}\nhttp://localhost:8080 {\n\trespond ok\n}"
+	}
+	redis := func(lines string) string {
+		return global("redis redis://127.0.0.1:6379/0 {\n" + lines + "\n}")
+	}
+	directive := func(lines string) string {
+		return "http://localhost:8080 {\n\trate_limit a {\n" + lines + "\n\t}\n}"
+	}
+	tests := []struct{ name, caddyfile, want string }{
+		{"unknown option", directive("capcity 5"), `unknown option "capcity"`},
+		{"unknown global option", global("capcity 5"), `unknown option "capcity"`},
+		{"misplaced option", directive("redis redis://127.0.0.1"), `unknown option "redis"`},
+		{"duplicate option", directive("guest deny\nguest deny"), "twice"},
+		{"duplicate limit", directive("limit 1/s\nlimit 2/s"), "twice"},
+		{"two arguments", directive("guest deny allow"), "Caddyfile:3"},
+		{"timeout without a unit", redis("timeout 5"), "not a duration"},
+		{"timeout 0", redis("timeout 0"), "Caddyfile:4"},
+		{"timeout 0s", redis("timeout 0s"), "out of bounds"},
+		{"timeout too long", redis("timeout 11s"), "allowed are 1ms to 10s"},
+		{"dial_timeout 0", redis("dial_timeout 0s"), "out of bounds"},
+		{"breaker 0", redis("breaker 0 1s"), "allowed are 1 to 1000"},
+		{"breaker 1ms", redis("breaker 5 1ms"), "allowed are 100ms to 5m0s"},
+		{"breaker alone", redis("breaker 5"), "or off"},
+		{"key_prefix with braces", redis("key_prefix {x}"), "without braces"},
+		{"key_prefix too long", redis("key_prefix " + strings.Repeat("x", 33)), "32 bytes"},
+		{"unknown tls option", redis("tls {\nfoo bar\n}"), `unknown option "foo"`},
+		{"refresh 10ms", global("rules postgres://localhost/x {\nrefresh 10ms\n}"), "allowed are 1s to 24h0m0s"},
+		{"max_rules 0", global("rules postgres://localhost/x {\nmax_rules 0\n}"), "out of bounds"},
+		{"listen maybe", global("rules postgres://localhost/x {\nlisten maybe\n}"), "allowed are on, off"},
+		{"instances 0", global("instances 0"), "allowed are 1 to 100000"},
+		{"instances -1", global("instances -1"), "allowed are 1 to 100000"},
+		{"instances x", global("instances x"), "not a whole number"},
+		{"max_keys 0", global("max_keys 0"), "out of bounds"},
+		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
+		{"rule without a rate", global("rule a b"), "Caddyfile:3"},
+		{"rule with a bad rate", global("rule a b 5"), "not of the form"},
+		{"rule with a bad word", global("rule a b 5/s foo bar"), `unknown word "foo"`},
+		{"rule with an unknown algorithm", global("rule a b 5/s algorithm leaky"), "unknown algorithm"},
+		{"rule with a bad route", global("rule a /b 5/s"), "Caddyfile:3"},
+		{"shards -1", directive("shards -1"), "Caddyfile:3"},
+		{"rate without a unit", directive("limit 100"), "not of the form"},
+		{"rate 0", directive("limit 0/s"), "whole number from 1"},
+		{"rate with a bad unit", directive("limit 5/parsec"), "not s, m, h, d"},
+		{"window too long", directive("limit 1/d burst 2147483647"), "out of bounds"},
+		{"burst 0", directive("limit 5/s burst 0"), "burst"},
+		{"blank tenant", directive(`tenant " "`), "names no tenant"},
+		{"rate as a route", "http://localhost:8080 {\n\trate_limit 100/s\n}", "did you mean the option `limit 100/s`"},
+		{"bad route", "http://localhost:8080 {\n\trate_limit a:b\n}", "is not a route"},
+		{"second global option", "{\n\trate_limit {\n\t}\n\trate_limit {\n\t}\n}", "twice"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := adapt(test.caddyfile)
+			require.ErrorContains(t, err, test.want)
+			require.Contains(t, err.Error(), "Caddyfile:", "no line")
+		})
+	}
+}
+
+// TestNotYetSupported holds what has its place in the syntax, but is not built:
+// it must be refused, never accepted and ignored.
+func TestNotYetSupported(t *testing.T) {
+	directives := []string{
+		"guest ip", "ipv4_prefix 24", "ipv6_prefix 64", "unknown guest", "tenant {header.X-Api-Key} hashed",
+		"algorithm sliding_window_log", "algorithm sliding_window_counter", "cost 2", "prefetch auto", "shards 4",
+		"shadow", "headers ietf", "headers both", "zone z {\n}", "distributed", "jitter 0.1", "storage redis",
+	}
+	for _, line := range directives {
+		_, err := adapt("http://localhost:8080 {\n\trate_limit a {\n" + line + "\n}\n}")
+		require.ErrorContains(t, err, "not yet supported", line)
+	}
+	_, err := adapt("http://localhost:8080 {\n\trate_limit a b\n}")
+	require.ErrorContains(t, err, "not yet supported")
+	globals := []string{
+		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
+		"redis redis://a {\nlinger 1ms\n}", "instances auto 3", "headers ietf", "reset epoch", "guest_secret x",
+		"region eu 0.7", "rule a b 1/s mode shadow", "rule a b 1/s algorithm sliding_window_log",
+		"rule a b 1/s prefetch 3", "rule a b 1/s shards 2", "rule ~guest b 1/s",
+	}
+	for _, line := range globals {
+		_, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")
+		require.ErrorContains(t, err, "not yet supported", line)
+	}
+}
+
+// FuzzAdapt looks for input that makes a parser panic.
+func FuzzAdapt(f *testing.F) {
+	f.Add("redis redis://x {\n timeout 5ms\n}", "limit 5/s burst 3 a")
+	f.Add("rule a b 5/s burst 3 mode enforce", "tenant {header.X}")
+	f.Add("instances auto", "guest\nguest")
+	f.Add("rules postgres://x {\n listen off\n}\ndefault 1/s", "algorithm\nheaders off")
+	f.Fuzz(func(_ *testing.T, global, directive string) {
+		_, _ = adapt("{\n\trate_limit {\n" + global + "\n}\n}\nhttp://localhost:8080 {\n\trate_limit a {\n" + directive + "\n}\n}")
+	})
+}

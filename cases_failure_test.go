@@ -1,0 +1,290 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
+)
+
+// viaProxy is a gateway whose Redis is behind the proxy.
+func viaProxy(proxy *servertest.Proxy, options, directive string) string {
+	return site("rate_limit {\nredis redis://"+proxy.Addr()+" {\n"+options+"\n}\n}", answers(directive))
+}
+
+func redisAndProxy(t *testing.T) (*servertest.RedisServer, *servertest.Proxy) {
+	t.Helper()
+	redis := servertest.Redis(t)
+	return redis, servertest.NewProxy(t, redis.Addr)
+}
+
+func TestT1Budget(t *testing.T) {
+	t.Parallel()
+	redis, proxy := redisAndProxy(t)
+	blackHole := servertest.BlackHole(t)
+	tests := map[string]struct {
+		address string
+		fault   servertest.Fault
+	}{
+		"replies come after 200 ms": {proxy.Addr(), servertest.Fault{ReplyDelay: 200 * time.Millisecond}},
+		"replies never come":        {proxy.Addr(), servertest.Fault{Silent: true}},
+		"SYNs are dropped":          {blackHole, servertest.Fault{}},
+	}
+	for name, test := range tests {
+		proxy.Set(t, servertest.Fault{})
+		prefix := strings.ReplaceAll(name, " ", "-")
+		g := startGateway(t, site("rate_limit {\nredis redis://"+test.address+" {\nkey_prefix "+prefix+"\n}\n}", answers("rate_limit a {\n"+slow(10)+"\n}")))
+		if test.address == proxy.Addr() {
+			eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
+		}
+		proxy.Set(t, test.fault)
+		got := g.get("/", "t1")
+		require.Equal(t, []any{200, "local"}, []any{got.status, got.source()}, name)
+		require.Less(t, got.took, 250*time.Millisecond, name)
+		t.Logf("%s: answered after %v", name, got.took)
+	}
+	_ = redis
+}
+
+func TestF1Breaker(t *testing.T) {
+	t.Parallel()
+	redis, proxy := redisAndProxy(t)
+	g := startGateway(t, viaProxy(proxy, "", "rate_limit a {\n"+slow(1000)+"\n}"))
+	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
+	calls := func() int { return proxy.Commands("EVALSHA", "EVAL") }
+	atOnce := func(n int, tenant string) (slowest time.Duration) {
+		var mu sync.Mutex
+		var wait sync.WaitGroup
+		for range n {
+			wait.Go(func() {
+				got := g.get("/", tenant)
+				mu.Lock()
+				defer mu.Unlock()
+				slowest = max(slowest, got.took)
+				if got.status != 200 {
+					t.Errorf("status %d", got.status)
+				}
+			})
+		}
+		wait.Wait()
+		return slowest
+	}
+	proxy.Set(t, servertest.Fault{SilentFor: []string{"EVALSHA", "EVAL"}})
+	before := calls()
+	g.passes(5, "t1")
+	require.Equal(t, 5, calls()-before, "each of the first five is tried")
+	before = calls()
+	t.Logf("while open, the slowest of 100 at once took %v", atOnce(100, "t1"))
+	require.Equal(t, 0, calls()-before, "none while the breaker is open")
+	require.Equal(t, 1.0, g.metric(fmt.Sprintf(`caddy_rate_limit_breaker_open{node="%s"}`, breakerNode(g))))
+
+	time.Sleep(1100 * time.Millisecond)
+	before = calls()
+	atOnce(100, "t1")
+	require.Equal(t, 1, calls()-before, "one probe")
+
+	proxy.Set(t, servertest.Fault{})
+	time.Sleep(1100 * time.Millisecond)
+	require.Equal(t, "redis", g.get("/", "t2").source())
+	atOnce(100, "t2")
+	tokens, err := redis.Client(t).HGet(t.Context(), "rl:{t2}:a", "tokens").Float64()
+	require.NoError(t, err)
+	t.Logf("healed: %.0f of 101 were taken in Redis", 1000-tokens)
+	require.Positive(t, 1000-tokens)
+}
+
+// breakerNode is the label of the one breaker.
+func breakerNode(g *gateway) string {
+	_, rest, _ := strings.Cut(g.adminGet("/metrics"), `caddy_rate_limit_breaker_open{node="`)
+	node, _, _ := strings.Cut(rest, `"`)
+	return node
+}
+
+func TestF3Flapping(t *testing.T) {
+	t.Parallel()
+	_, proxy := redisAndProxy(t)
+	g := startGateway(t, viaProxy(proxy, "", "rate_limit a {\n"+slow(20)+"\n}"))
+	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
+	passed := 0
+	for began, i := time.Now(), 0; time.Since(began) < 30*time.Second; i++ {
+		if i%12 == 0 {
+			proxy.Set(t, servertest.Fault{Refuse: i/12%2 == 0})
+		}
+		passed += g.passes(1, "t1")
+		time.Sleep(250 * time.Millisecond)
+	}
+	proxy.Set(t, servertest.Fault{})
+	t.Logf("%d passed of a limit of 20, in Redis and here", passed)
+	require.LessOrEqual(t, passed, 40)
+	eventually(t, 20*time.Second, "redis answers again", func() bool { return g.get("/", "t2").source() == "redis" })
+}
+
+func TestFallbackAllowAndDeny(t *testing.T) {
+	t.Parallel()
+	address := servertest.FreeAddr(t)
+	config := func(fallback string) string {
+		return site("rate_limit {\nredis redis://"+address+" {\nbreaker 5 30s\n}\nfallback "+fallback+"\n}", answers("rate_limit a {\n"+slow(1)+"\n}"))
+	}
+	g := startGateway(t, config("allow"))
+	for range 3 {
+		got := g.get("/", "t1")
+		require.Equal(t, []any{200, "none", -1}, []any{got.status, got.source(), got.remaining()})
+	}
+	require.EqualValues(t, 3, g.metric(`caddy_rate_limit_requests_total{outcome="allowed",source="none",zone="a"}`))
+	g.reload(config("deny"))
+	got := g.get("/", "t1")
+	require.Equal(t, []any{429, 30, -1}, []any{got.status, got.field("Retry-After"), got.remaining()})
+}
+
+func TestF7NoScript(t *testing.T) {
+	t.Parallel()
+	redis, proxy := redisAndProxy(t)
+	g := startGateway(t, viaProxy(proxy, "timeout 1s", "rate_limit a {\n"+slow(100)+"\n}"))
+	client := redis.Client(t)
+	for i := range 3 {
+		got := g.get("/", "t1")
+		require.Equal(t, []any{"redis", 99 - i}, []any{got.source(), got.remaining()})
+		require.NoError(t, client.ScriptFlush(t.Context()).Err())
+	}
+	require.Zero(t, g.metric(fmt.Sprintf(`caddy_rate_limit_breaker_open{node="%s"}`, breakerNode(g))))
+	require.NotContains(t, g.adminGet("/metrics"), "caddy_rate_limit_redis_errors_total{")
+}
+
+func TestO6Secrets(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2secret"
+	configs := map[string]string{
+		"redis url":      "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
+		"redis scheme":   "redis http://user:" + secret + "@127.0.0.1/0",
+		"redis query":    "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
+		"redis escape":   "redis redis://user:" + secret + "%zz@127.0.0.1/0",
+		"postgres port":  "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
+		"postgres query": "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
+		"postgres dsn":   "rules \"host=127.0.0.1 password=" + secret + "\"",
+	}
+	good := site("", answers("rate_limit a {\n"+slow(5)+"\n}"))
+	g := startGateway(t, good)
+	for name, line := range configs {
+		status, text := g.load(site("debug\nrate_limit {\n"+line+"\n}", answers("rate_limit a {\n"+slow(5)+"\n}")))
+		require.Equal(t, 400, status, name)
+		require.NotContains(t, text, secret, name)
+		t.Logf("%s: %s", name, text)
+	}
+	status, text := g.load(site("rate_limit {\nredis "+"redis://127.0.0.1/0?max_retries=2"+"\n}", answers("rate_limit a {\n"+slow(5)+"\n}")))
+	require.Equal(t, 400, status)
+	require.Contains(t, text, "max_retries")
+
+	withEnv := newGateway(t, "RL_REDIS=redis://user:"+secret+"@"+servertest.FreeAddr(t)+"/0",
+		"RL_RULES=postgres://user:"+secret+"@"+servertest.FreeAddr(t)+"/x")
+	withEnv.start(site("debug\nrate_limit {\nredis {env.RL_REDIS}\nrules {env.RL_RULES}\n}", answers("rate_limit a {\n"+slow(5)+"\n}")))
+	withEnv.passes(10, "t1")
+	status, text = withEnv.load(site("debug\nrate_limit {\nredis {env.RL_REDIS}\nrules {env.RL_RULES}\n}", answers("rate_limit a")))
+	require.Equal(t, 400, status)
+	eventually(t, 10*time.Second, "the failures are logged", func() bool { return strings.Contains(withEnv.log(), "PostgreSQL") })
+	for where, text := range map[string]string{
+		"log": withEnv.log(), "config": withEnv.adminGet("/config/"), "metrics": withEnv.adminGet("/metrics"), "reload": text,
+	} {
+		require.NotContains(t, text, secret, where)
+	}
+}
+
+func TestUnsetPlaceholderIsRefused(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "respond ok"))
+	status, text := g.load(site("rate_limit {\nredis {env.RL_IS_NOT_SET}\n}", "rate_limit a {\n"+slow(5)+"\n}"))
+	require.Equal(t, 400, status)
+	require.Contains(t, text, "redis.urls[0]")
+	status, text = g.load(site("", "rate_limit a"))
+	require.Equal(t, 400, status)
+	require.Contains(t, text, "has no rule that every tenant falls back to")
+}
+
+// TestDrill kills, stops and restarts what the gateways need, under load, and
+// counts what clients see.
+func TestDrill(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 2, "5ms", "on")
+	c.rule(t, "t1", "create-order", 20, 10)
+	c.awaitRules(t, 1)
+	time.Sleep(time.Second)
+	goroutines, sockets := c.gateways[0].goroutines(), len(clientsOf(t, c.redis))
+
+	var asked, passed, odd atomic.Int64
+	var mu sync.Mutex
+	var tooks []time.Duration
+	done := make(chan struct{})
+	var wait sync.WaitGroup
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := worker; ; i++ {
+				select {
+				case <-done:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+				got := c.gateways[i%2].get("/orders", "t1")
+				asked.Add(1)
+				switch got.status {
+				case 200:
+					passed.Add(1)
+				case 429:
+				default:
+					odd.Add(1)
+				}
+				mu.Lock()
+				tooks = append(tooks, got.took)
+				mu.Unlock()
+			}
+		})
+	}
+	step := func(name string, act func()) {
+		mu.Lock()
+		tooks = tooks[:0]
+		mu.Unlock()
+		before, began := passed.Load(), time.Now()
+		act()
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(tooks)
+		t.Logf("%-22s %5.1f passed/s of 10 allowed, %d answers, p50 %v, slowest %v", name,
+			float64(passed.Load()-before)/time.Since(began).Seconds(), len(tooks), tooks[len(tooks)/2].Round(time.Microsecond), tooks[len(tooks)-1].Round(time.Millisecond))
+	}
+	began := time.Now()
+	step("all is well", func() {})
+	step("redis killed", func() { c.redis.Kill(t) })
+	step("redis restarted", func() { c.redis.Restart(t) })
+	step("redis stopped", func() { c.redis.Pause(t) })
+	step("redis goes on", func() { c.redis.Resume(t) })
+	step("postgres killed", func() { c.postgres.Kill(t) })
+	step("postgres restarted", func() { c.postgres.Restart(t) })
+	config := c.gateways[0].adminGet("/config/")
+	invalid := strings.Replace(config, `"routes":["create-order"]`, `"routes":["not a route"]`, 1)
+	step("60 reloads", func() {
+		for i := range 30 {
+			g := c.gateways[i%2]
+			config := g.adminGet("/config/")
+			status, text := g.post("/load", "application/json", config)
+			require.Equal(t, http.StatusOK, status, text)
+			status, _ = g.post("/load", "application/json", invalid)
+			require.Equal(t, http.StatusBadRequest, status)
+		}
+	})
+	close(done)
+	wait.Wait()
+	require.Zero(t, odd.Load(), "answers other than 200 and 429")
+	allowed := 20 + 10*time.Since(began).Seconds()
+	t.Logf("%d of %d passed, %.0f allowed by the limit", passed.Load(), asked.Load(), allowed)
+
+	eventually(t, 10*time.Second, "redis decides again", func() bool { return c.gateways[0].get("/orders", "t2").source() == "redis" })
+	eventually(t, 10*time.Second, "no more goroutines than before", func() bool { return c.gateways[0].goroutines() <= goroutines+10 })
+	eventually(t, 10*time.Second, "no more connections than before", func() bool { return len(clientsOf(t, c.redis)) <= sockets })
+}

@@ -1,0 +1,338 @@
+package ratelimit_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
+)
+
+// slow is a limit that does not refill while a test runs.
+func slow(capacity int) string {
+	return fmt.Sprintf("limit 1/1000s burst %d", capacity)
+}
+
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", answers("rate_limit a {\n"+slow(2)+"\n}")))
+	first, second, third := g.get("/", "shop-a"), g.get("/", "shop-a"), g.get("/", "shop-a")
+	require.Equal(t, []int{200, 200, 429}, []int{first.status, second.status, third.status})
+	require.Equal(t, []int{1, 0, 0}, []int{first.remaining(), second.remaining(), third.remaining()})
+	require.Equal(t, 2, first.field("X-RateLimit-Limit"))
+	require.Equal(t, 1000, third.field("Retry-After"))
+	require.Equal(t, 2000, third.field("X-RateLimit-Reset"))
+	require.Equal(t, "local", first.source())
+	require.Equal(t, "local", third.source())
+	require.Equal(t, 200, g.get("/", "shop-b").status, "another tenant has a bucket of its own")
+}
+
+func TestNoTenant(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", `
+		route /deny { 
+			rate_limit a {
+				limit 1/1000s
+			}
+			respond ok
+		}
+		route /allow {
+			rate_limit a {
+				limit 1/1000s
+				guest allow
+			}
+			respond ok
+		}`))
+	denied := g.get("/deny", "")
+	require.Equal(t, 401, denied.status)
+	require.NotEmpty(t, denied.header.Get("WWW-Authenticate"))
+	require.Equal(t, -1, denied.remaining())
+	require.Equal(t, 401, g.send(http.MethodGet, "/deny", http.Header{"X-Api-Key": {"  "}}).status, "a blank header names nobody")
+	for range 3 {
+		allowed := g.get("/allow", "")
+		require.Equal(t, 200, allowed.status)
+		require.Equal(t, -1, allowed.remaining(), "no bucket decided")
+	}
+}
+
+func TestK8Spelling(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", answers("rate_limit a {\n"+slow(6)+"\n}")))
+	for i, path := range []string{"//a", "/A", "/a/", "/./a", "/%61", "/a?y"} {
+		require.Equal(t, 5-i, g.get(path, "t1").remaining(), path)
+	}
+	require.Equal(t, 429, g.get("/a", "t1").status)
+}
+
+func TestK9HeaderTwice(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", answers("rate_limit a {\n"+slow(5)+"\n}")))
+	require.Equal(t, 400, g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"a", "b"}}).status)
+	require.Equal(t, 400, g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"a", "a"}}).status)
+	require.Equal(t, 4, g.get("/", "a").remaining(), "nothing was charged before")
+}
+
+// TestWildcardNames sees that a client cannot name the rows that are meant for all.
+func TestWildcardNames(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site(`rate_limit {
+		rule * a 1/1000s burst 3
+		default 1/1000s burst 9
+	}`, answers("rate_limit a")))
+	for _, tenant := range []string{"*", "~guest", "x"} {
+		require.Equal(t, 2, g.get("/", tenant).remaining(), tenant)
+	}
+}
+
+func TestH1Once(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	directive := "rate_limit a {\n" + slow(2) + "\n}\n"
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\n}",
+		"import limited\nrespond ok\nhandle_errors {\nimport limited\nrespond \"page {err.status_code}\"\n}")+
+		"(limited) {\n"+directive+"}\n")
+	stored := redis.Client(t)
+	for i, want := range []struct {
+		status, remaining int
+		tokens, body      string
+	}{{200, 1, "1", "ok"}, {200, 0, "0", "ok"}, {429, 0, "0", "page 429"}} {
+		got := g.get("/", "t1")
+		require.Equal(t, want.status, got.status, i)
+		require.Equal(t, want.remaining, got.remaining(), i)
+		require.Equal(t, want.body, got.body, i)
+		require.Len(t, got.header.Values("X-RateLimit-Limit"), 1)
+		tokens, err := stored.HGet(t.Context(), "rl:{t1}:a", "tokens").Float64()
+		require.NoError(t, err)
+		require.Equal(t, want.tokens, fmt.Sprintf("%.0f", tokens), i)
+	}
+}
+
+func upstream(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+func TestH2UpstreamHeaders(t *testing.T) {
+	t.Parallel()
+	to := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			w.Header().Set(name, "7777")
+		}
+		switch r.URL.Path {
+		case "/429":
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/early":
+			w.Header().Set("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+	})
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(9)+"\n}\nreverse_proxy "+to))
+	for i, path := range []string{"/", "/429", "/early"} {
+		got := g.get(path, "t1")
+		require.Equal(t, []string{"9"}, got.header.Values("X-RateLimit-Limit"), path)
+		require.Equal(t, []string{fmt.Sprint(8 - i)}, got.header.Values("X-RateLimit-Remaining"), path)
+		require.Len(t, got.header.Values("X-RateLimit-Reset"), 1, path)
+		if path == "/429" {
+			require.Equal(t, 429, got.status)
+			require.Equal(t, []string{"7"}, got.header.Values("Retry-After"))
+		}
+	}
+}
+
+func TestHeadersOff(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("rate_limit {\nheaders off\n}", "rate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
+	require.Equal(t, -1, g.get("/", "t1").field("X-RateLimit-Limit"))
+	refused := g.get("/", "t1")
+	require.Equal(t, 429, refused.status)
+	require.Equal(t, -1, refused.remaining())
+	require.Equal(t, 1000, refused.field("Retry-After"))
+}
+
+// TestTwoDirectives holds a request to two buckets, one after the other: the
+// header tells of the one that is nearest to empty, or of the violated one.
+func TestTwoDirectives(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", `route {
+		rate_limit wide {
+			limit 1/1000s burst 9
+		}
+		rate_limit narrow {
+			limit 1/1000s burst 2
+		}
+		respond "{http.rate_limit.route}"
+	}`))
+	first := g.get("/", "t1")
+	require.Equal(t, []int{2, 1}, []int{first.field("X-RateLimit-Limit"), first.remaining()})
+	require.Equal(t, "narrow", first.body)
+	require.Equal(t, 200, g.get("/", "t1").status)
+	refused := g.get("/", "t1")
+	require.Equal(t, 429, refused.status)
+	require.Equal(t, []int{2, 0}, []int{refused.field("X-RateLimit-Limit"), refused.remaining()})
+}
+
+func TestH4WebSocket(t *testing.T) {
+	t.Parallel()
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+	})
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(2)+"\n}\nreverse_proxy "+to))
+	handshake := func() (net.Conn, *bufio.Reader, *http.Response) {
+		conn, err := net.Dial("tcp", g.addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nX-Api-Key: t1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", g.addr)
+		reader := bufio.NewReader(conn)
+		res, err := http.ReadResponse(reader, nil)
+		require.NoError(t, err)
+		return conn, reader, res
+	}
+	for i := range 2 {
+		conn, reader, res := handshake()
+		require.Equal(t, http.StatusSwitchingProtocols, res.StatusCode)
+		require.Equal(t, fmt.Sprint(1-i), res.Header.Get("X-RateLimit-Remaining"))
+		for frame := range 20 {
+			fmt.Fprintf(conn, "frame %d\n", frame)
+			line, err := reader.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprintf("frame %d\n", frame), line)
+		}
+	}
+	_, _, res := handshake()
+	require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+}
+
+func TestH4ServerSentEvents(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: 1\n\n")
+		w.(http.Flusher).Flush()
+		<-more
+		fmt.Fprint(w, "data: 2\n\n")
+	})
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(2)+"\n}\nreverse_proxy "+to))
+	req, err := http.NewRequest(http.MethodGet, "http://"+g.addr+"/", http.NoBody)
+	require.NoError(t, err)
+	req.Header.Set("X-Api-Key", "t1")
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	line, err := bufio.NewReader(res.Body).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "data: 1\n", line, "the first event comes before the stream ends")
+	require.Equal(t, "1", res.Header.Get("X-RateLimit-Remaining"))
+	close(more)
+}
+
+func TestH4LargeBody(t *testing.T) {
+	t.Parallel()
+	const size = 10 << 20
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", size)))
+	})
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(2)+"\n}\nreverse_proxy "+to))
+	require.Len(t, g.get("/", "t1").body, size)
+}
+
+func TestH5CORS(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "header Access-Control-Allow-Origin *\nrate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
+	require.Equal(t, 200, g.send(http.MethodHead, "/", http.Header{"X-Api-Key": {"t1"}}).status, "HEAD counts")
+	refused := g.send(http.MethodHead, "/", http.Header{"X-Api-Key": {"t1"}})
+	require.Equal(t, 429, refused.status)
+	require.Equal(t, "*", refused.header.Get("Access-Control-Allow-Origin"))
+	require.Empty(t, refused.body)
+	require.Equal(t, "*", g.get("/", "t1").header.Get("Access-Control-Allow-Origin"))
+}
+
+func TestO3HeaderNames(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "rate_limit a {\ntenant {header.X_Api_Key}\n"+slow(1)+"\n}\nrespond ok"))
+	require.Contains(t, g.log(), "caddy drops headers with an underscore")
+}
+
+// TestPlaceholders sees that what a client sends is never expanded again.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", `rate_limit a {
+		limit 1/1000s burst 3
+	}
+	respond "{http.rate_limit.tenant} {http.rate_limit.route} {http.rate_limit.remaining} {http.rate_limit.source}[{http.rate_limit.exceeded.name}]"
+	handle_errors {
+		respond "{http.rate_limit.exceeded.name} {http.rate_limit.tenant}"
+	}`))
+	require.Equal(t, "t1 a 2 local[]", g.get("/", "t1").body)
+	require.Equal(t, "{env.HOME} a 2 local[]", g.get("/", "{env.HOME}").body)
+	g.passes(2, "t1")
+	require.Equal(t, "a t1", g.get("/", "t1").body)
+}
+
+// TestRefusalLog sees one line for the first refusal and none for the next ones.
+func TestRefusalLog(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
+	g.passes(1, "secret-key")
+	g.passes(5, "secret-key")
+	require.Equal(t, 1, strings.Count(g.log(), `"rate limit exceeded"`))
+	require.NotContains(t, g.log(), "secret-key")
+	g.stop()
+	require.Contains(t, g.log(), `"refused":4`)
+
+	named := startGateway(t, site("", "rate_limit a {\n"+slow(1)+"\nlog_key\n}\nrespond ok"))
+	named.passes(2, "named-key")
+	require.Contains(t, named.log(), "named-key")
+}
+
+// TestClientGone sees that a client that left while waiting is charged nowhere.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, redis.Addr)
+	g := startGateway(t, site("rate_limit {\nredis redis://"+proxy.Addr()+" {\ntimeout 1s\n}\n}", answers("rate_limit a {\n"+slow(5)+"\n}")))
+	require.Equal(t, "redis", g.get("/", "t1").source())
+	proxy.Set(t, servertest.Fault{SilentFor: []string{"EVALSHA", "EVAL"}})
+	conn, err := net.Dial("tcp", g.addr)
+	require.NoError(t, err)
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Api-Key: t1\r\n\r\n")
+	time.Sleep(50 * time.Millisecond)
+	conn.Close()
+	time.Sleep(1200 * time.Millisecond)
+	require.Zero(t, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="local",zone="a"}`))
+	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="redis",zone="a"}`))
+}
+
+// TestFlushKeepsTheHeader sees our header win also where the upstream's is sent
+// by a flush.
+func TestFlushKeepsTheHeader(t *testing.T) {
+	t.Parallel()
+	var flushed atomic.Bool
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "1")
+		w.(http.Flusher).Flush()
+		flushed.Store(true)
+	})
+	g := startGateway(t, site("", "rate_limit a {\n"+slow(2)+"\n}\nreverse_proxy "+to+" {\nflush_interval -1\n}"))
+	require.Equal(t, []string{"2"}, g.get("/", "t1").header.Values("X-RateLimit-Limit"))
+	require.True(t, flushed.Load())
+}

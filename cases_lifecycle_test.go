@@ -1,0 +1,306 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// stores are a Redis and a PostgreSQL with the table.
+func stores(t *testing.T) (*servertest.RedisServer, *servertest.PostgresServer, string) {
+	t.Helper()
+	redis, postgres := servertest.Redis(t), servertest.Postgres(t)
+	database := postgres.CreateDatabase(t)
+	postgres.ExecIn(t, database, rulecache.Schema(rulecache.DefaultTable, rulecache.DefaultChannel))
+	return redis, postgres, database
+}
+
+// clientsOf lists the IDs of the connections that Redis has, but for the one that asks.
+func clientsOf(t *testing.T, redis *servertest.RedisServer) []string {
+	t.Helper()
+	client := redis.Client(t)
+	self, err := client.ClientID(t.Context()).Result()
+	require.NoError(t, err)
+	list, err := client.ClientList(t.Context()).Result()
+	require.NoError(t, err)
+	var ids []string
+	for _, line := range strings.Split(strings.TrimSpace(list), "\n") {
+		id, _, _ := strings.Cut(line, " ")
+		if id != fmt.Sprintf("id=%d", self) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// backends counts the sessions of gateways.
+func backends(t *testing.T, postgres *servertest.PostgresServer, database string) int {
+	t.Helper()
+	return postgres.QueryInt(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, database)
+}
+
+func TestL1RejectedReload(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	good := site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\nrules "+postgres.URL(database)+"\nfallback local\n}",
+		answers("rate_limit a {\n"+slow(1000)+"\nguest deny\n}"))
+	g := startGateway(t, good)
+	require.Equal(t, "redis", g.get("/", "t1").source())
+	eventually(t, 5*time.Second, "the listener is there", func() bool { return backends(t, postgres, database) == 1 })
+	time.Sleep(300 * time.Millisecond) // the connections that Start makes are all there
+	before, config := clientsOf(t, redis), g.adminGet("/config/")
+
+	occupied, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer occupied.Close()
+	bad := map[string]string{
+		"before the pools": strings.Replace(config, `"fallback":"local"`, `"fallback":"nonsense"`, 1),
+		"after the pools":  strings.Replace(config, `"limits":[{"capacity":1000,"refill_per_second":0.001}],`, "", 1),
+		"in Validate":      strings.Replace(config, `"guest":"deny"`, `"guest":"nonsense"`, 1),
+		"in Start":         strings.Replace(config, `"listen":["`+g.addr, `"listen":["`+occupied.Addr().String(), 1),
+	}
+	for name, config := range bad {
+		for range 5 {
+			status, text := g.post("/load", "application/json", config)
+			require.Equal(t, 400, status, "%s: %s", name, text)
+			require.NotContains(t, text, "unknown field")
+		}
+		require.Equal(t, "redis", g.get("/", "t1").source(), name)
+	}
+	require.Equal(t, before, clientsOf(t, redis), "the same connections")
+	require.Equal(t, 1, backends(t, postgres, database))
+}
+
+func TestL2Metrics(t *testing.T) {
+	t.Parallel()
+	both := "route {\nrate_limit a {\n" + slow(100000) + "\n}\nrate_limit b {\n" + slow(100000) + "\n}\nrespond ok\n}"
+	config := site("", both) + "http://other.localhost {\n" + both + "\n}\n"
+	config = strings.Replace(config, "http://other.localhost", "http://127.0.0.2:"+"OTHER", 1)
+	g := newGateway(t)
+	_, port, _ := net.SplitHostPort(g.addr)
+	config = strings.ReplaceAll(config, "OTHER", port)
+	g.start(config)
+	for round := range 20 {
+		g.reload(config)
+		for range 3 {
+			require.Equal(t, 200, g.get("/", "t1").status)
+		}
+		for _, zone := range []string{"a", "b"} {
+			series := `caddy_rate_limit_requests_total{outcome="granted",source="local",zone="` + zone + `"}`
+			require.EqualValues(t, 3*(round+1), g.metric(series))
+			require.Equal(t, 1, strings.Count(g.adminGet("/metrics"), series))
+		}
+	}
+	require.Equal(t, 1, strings.Count(g.adminGet("/metrics"), `caddy_rate_limit_process_time_seconds_count{zone="a"}`))
+}
+
+func TestL3OneOfEach(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	body := strings.Builder{}
+	for i := range 100 {
+		fmt.Fprintf(&body, "route /%d {\nrate_limit r%d\nrespond ok\n}\n", i, i)
+	}
+	for i := range 30 {
+		fmt.Fprintf(&body, "route /same/%d {\nrate_limit same\nrespond ok\n}\n", i)
+	}
+	global := "rate_limit {\nredis " + redis.URL() + "\nrules " + postgres.URL(database) + "\ndefault 1/1000s burst 10\n}"
+	g := startGateway(t, site(global, body.String()))
+	for i := range 100 {
+		require.Equal(t, 200, g.get(fmt.Sprintf("/%d", i), "t1").status)
+	}
+	eventually(t, 5*time.Second, "one session of PostgreSQL", func() bool { return backends(t, postgres, database) == 1 })
+	require.LessOrEqual(t, len(clientsOf(t, redis)), 20, "one pool")
+
+	redis.Kill(t)
+	passed := 0
+	for i := range 30 {
+		if g.get(fmt.Sprintf("/same/%d", i), "t1").status == 200 {
+			passed++
+		}
+	}
+	require.Equal(t, 10, passed, "one bucket for all handlers of a route")
+}
+
+func TestL4Leaks(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	config := site("rate_limit {\nredis "+redis.URL()+"\nrules "+postgres.URL(database)+"\n}", answers("rate_limit a {\n"+slow(1000000)+"\n}"))
+	g := startGateway(t, config)
+	done := make(chan struct{})
+	var bad atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if got, err := g.try(http.MethodGet, "/", http.Header{"X-Api-Key": {"t1"}}); err == nil && got.status != 200 && got.status != 429 {
+				bad.Add(1)
+			}
+		}
+	}()
+	settle := func() (int, int) {
+		time.Sleep(1500 * time.Millisecond) // replaced clients are closed after a second
+		return g.goroutines(), g.descriptors()
+	}
+	for range 5 {
+		g.reload(config)
+	}
+	goroutines, descriptors := settle()
+	sockets := len(clientsOf(t, redis))
+	for range 50 {
+		g.reload(config)
+	}
+	moreGoroutines, moreDescriptors := settle()
+	close(done)
+	<-ended
+	t.Logf("goroutines %d to %d, descriptors %d to %d", goroutines, moreGoroutines, descriptors, moreDescriptors)
+	require.Zero(t, bad.Load())
+	require.InDelta(t, goroutines, moreGoroutines, 15)
+	require.InDelta(t, descriptors, moreDescriptors, 10)
+	require.Len(t, clientsOf(t, redis), sockets)
+	require.Equal(t, 1, backends(t, postgres, database))
+}
+
+// TestL5LateRequests has a request meet a limit for the first time when its
+// config, and the last that used its Redis, are gone.
+func TestL5LateRequests(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	arrived, leave := make(chan struct{}, 1), make(chan struct{})
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-leave
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			conn.Close()
+		}
+	})
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+"\nrules "+postgres.URL(database)+"\ndefault 1/1000s burst 5\n}", `
+		rate_limit a
+		reverse_proxy `+to+`
+		handle_errors {
+			rate_limit late
+			header X-Source {http.rate_limit.source}
+			respond "late"
+		}`))
+	answer := make(chan reply)
+	go func() { answer <- g.get("/", "t1") }()
+	<-arrived
+	g.reload(site("", "respond ok"))
+	eventually(t, 10*time.Second, "Redis is let go", func() bool { return len(clientsOf(t, redis)) == 0 })
+	close(leave)
+	got := <-answer
+	require.Equal(t, "late", got.body)
+	require.Equal(t, "local", got.source())
+	require.Equal(t, 4, got.remaining())
+}
+
+func TestL6ValidateTouchesNothing(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	check := func(redisURL, rulesURL string) time.Duration {
+		g := newGateway(t)
+		path := g.dir + "/Caddyfile"
+		writeFile(t, path, g.fill(site("rate_limit {\nredis "+redisURL+"\nrules "+rulesURL+"\ndefault 1/s\n}", "rate_limit a")))
+		began := time.Now()
+		out, err := g.command("validate", "--config", path, "--adapter", "caddyfile").CombinedOutput()
+		require.NoError(t, err, string(out))
+		return time.Since(began)
+	}
+	connections := func() int64 {
+		info, err := redis.Client(t).InfoMap(t.Context(), "stats").Result()
+		require.NoError(t, err)
+		var n int64
+		_, err = fmt.Sscan(info["Stats"]["total_connections_received"], &n)
+		require.NoError(t, err)
+		return n
+	}
+	statements := len(postgres.Statements(t))
+	before := connections()
+	check(redis.URL(), postgres.URL(database))
+	require.Equal(t, before+1, connections(), "only the connection that asks")
+	require.Len(t, postgres.Statements(t), statements)
+	took := check("redis://127.0.0.1:1/0", "postgres://u@127.0.0.1:1/x")
+	require.Less(t, took, 20*time.Second)
+	t.Logf("caddy validate took %v", took)
+}
+
+func TestF2ReloadStormInAnOutage(t *testing.T) {
+	t.Parallel()
+	config := site("rate_limit {\nredis redis://"+servertest.FreeAddr(t)+"\n}", answers("rate_limit a {\n"+slow(5)+"\n}"))
+	g := startGateway(t, config)
+	passed := 0
+	for range 20 {
+		passed += g.passes(1, "t1")
+		g.reload(config)
+	}
+	require.Equal(t, 5, passed)
+}
+
+func TestF4Shares(t *testing.T) {
+	t.Parallel()
+	address := servertest.FreeAddr(t)
+	config := func(instances int) string {
+		return site(fmt.Sprintf("rate_limit {\nredis redis://%s\ninstances %d\nrule * ten 1/1000s burst 10\nrule * two 1/1000s burst 2\n}", address, instances),
+			"route /ten {\nrate_limit ten\nrespond ok\n}\nroute /two {\nrate_limit two\nrespond ok\n}")
+	}
+	g := startGateway(t, config(3))
+	first := g.get("/ten", "t1")
+	require.Equal(t, []int{10, 2}, []int{first.field("X-RateLimit-Limit"), first.remaining()})
+	require.Equal(t, []int{200, 429}, []int{g.get("/two", "t1").status, g.get("/two", "t1").status}, "a share of at least 1")
+	g.reload(config(6))
+	require.Equal(t, 0, g.get("/ten", "t1").remaining(), "the balance of 2 is cut to the share of 1")
+	require.Equal(t, 429, g.get("/ten", "t1").status)
+	for _, instances := range []int{0, -1} {
+		status, text := g.load(config(instances))
+		require.Equal(t, 400, status)
+		require.Contains(t, text, "instances")
+	}
+}
+
+func TestF9StartInAnOutage(t *testing.T) {
+	t.Parallel()
+	redis, postgres, database := stores(t)
+	postgres.ExecIn(t, database, "INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second) VALUES ('t1', 'a', 50, 1)")
+	for _, hole := range []string{"refused", "black hole"} {
+		t.Run(hole, func(t *testing.T) {
+			fault := servertest.Fault{Swallow: hole == "black hole", Refuse: hole == "refused"}
+			toRedis, toPostgres := servertest.NewProxy(t, redis.Addr), servertest.NewProxy(t, strings.Split(strings.Split(postgres.URL(database), "@")[1], "/")[0])
+			toRedis.Set(t, fault)
+			toPostgres.Set(t, fault)
+			config := site("rate_limit {\nredis redis://"+toRedis.Addr()+"/1 {\nkey_prefix "+strings.ReplaceAll(hole, " ", "-")+"\n}\nrules "+
+				servertest.PostgresURL(toPostgres.Addr(), database)+" {\nrefresh 1s\n}\ndefault 1/1000s burst 5\n}", answers("rate_limit a"))
+			began := time.Now()
+			g := startGateway(t, config)
+			t.Logf("started after %v", time.Since(began))
+			got := g.get("/", "t1")
+			require.Equal(t, []any{200, "local", 5}, []any{got.status, got.source(), got.field("X-RateLimit-Limit")})
+			began = time.Now()
+			g.reload(config)
+			require.Less(t, time.Since(began), 20*time.Second)
+			t.Logf("reloaded after %v", time.Since(began))
+			toRedis.Set(t, servertest.Fault{})
+			toPostgres.Set(t, servertest.Fault{})
+			eventually(t, 20*time.Second, "all recover without a reload", func() bool {
+				got := g.get("/", "t1")
+				return got.source() == "redis" && got.field("X-RateLimit-Limit") == 50
+			})
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// bounds are what a number of the configuration may be, in the words of errors.
+type bounds[T int | time.Duration] struct{ min, max T }
+
+// The bounds of DESIGN §5.1.
+var (
+	timeoutBounds     = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
+	dialTimeoutBounds = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
+	openBounds        = bounds[time.Duration]{100 * time.Millisecond, 5 * time.Minute}
+	failureBounds     = bounds[int]{1, 1000}
+	refreshBounds     = bounds[time.Duration]{time.Second, 24 * time.Hour}
+	instanceBounds    = bounds[int]{1, 100_000}
+	maxKeysBounds     = bounds[int]{1, 1_000_000_000}
+	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
+)
+
+// check returns an error that names the field and what is allowed, unless n is
+// within the bounds.
+func (b bounds[T]) check(field string, n T) error {
+	if n < b.min || n > b.max {
+		return fmt.Errorf("%s: %v is out of bounds: allowed are %v to %v", field, n, b.min, b.max)
+	}
+	return nil
+}
+
+// checkSet is check for a field whose zero value means the default.
+func (b bounds[T]) checkSet(field string, n T) error {
+	if n == 0 {
+		return nil
+	}
+	return b.check(field, n)
+}
+
+// oneOf returns an error that lists the words, unless word is one or empty.
+func oneOf(field, word string, words ...string) error {
+	if word == "" || slices.Contains(words, word) {
+		return nil
+	}
+	return fmt.Errorf("%s: unknown word %q: allowed are %s", field, word, strings.Join(words, ", "))
+}
+
+// unsupported is a setting that has its place, but is not built yet.
+type unsupported struct {
+	field, what string
+	asked       bool
+}
+
+func firstUnsupported(settings []unsupported) error {
+	for _, setting := range settings {
+		if setting.asked {
+			return notYetSupported(setting.field, setting.what)
+		}
+	}
+	return nil
+}
+
+func notYetSupported(field, what string) error {
+	return fmt.Errorf("%s: %s is not yet supported", field, what)
+}
+
+// isWindow reports whether the word is one of the algorithms that are not built yet.
+func isWindow(algorithm string) bool {
+	return algorithm == limit.SlidingWindowLog.String() || algorithm == limit.SlidingWindowCounter.String()
+}
+
+// refuseUnsupported names what the configuration may hold, but this version does not do.
+func (a *App) refuseUnsupported() error {
+	settings := []unsupported{
+		{"instances_auto", "instances auto", a.InstancesAuto},
+		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
+		{"reset", "reset epoch", a.Reset == "epoch"},
+		{"guest_secret", "guest_secret", a.GuestSecret != ""},
+		{"region", "region", a.Region != nil},
+	}
+	if r := a.Redis; r != nil {
+		settings = append(settings,
+			unsupported{"redis.urls", "more than one url", len(r.URLs) > 1},
+			unsupported{"redis.mode", "mode", r.Mode != ""},
+			unsupported{"redis.master", "sentinel", r.Master != ""},
+			unsupported{"redis.sentinel_username", "sentinel", r.SentinelUsername != ""},
+			unsupported{"redis.sentinel_password", "sentinel", r.SentinelPassword != ""},
+			unsupported{"redis.linger", "linger", r.Linger != 0})
+	}
+	return firstUnsupported(settings)
+}
+
+// check holds every setting of the app against its bounds.
+func (a *App) check() error {
+	errs := []error{
+		instanceBounds.check("instances", a.instances()),
+		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
+		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
+		oneOf("headers", a.Headers, headersLegacy, headersOff),
+		oneOf("reset", a.Reset, "delta"),
+	}
+	if a.Redis != nil {
+		errs = append(errs, a.Redis.check())
+	}
+	if a.Rules != nil {
+		errs = append(errs, a.Rules.check())
+	}
+	return errors.Join(errs...)
+}
+
+// expand replaces the placeholders in the app's texts. One that is unknown or
+// empty is an error: an empty address would be another server's.
+func (a *App) expand() error {
+	texts := map[string]*string{}
+	if r := a.Redis; r != nil {
+		for i := range r.URLs {
+			texts[fmt.Sprintf("redis.urls[%d]", i)] = &r.URLs[i]
+		}
+		texts["redis.key_prefix"] = &r.KeyPrefix
+		if t := r.TLS; t != nil {
+			texts["redis.tls.ca_file"] = &t.CAFile
+			texts["redis.tls.cert_file"] = &t.CertFile
+			texts["redis.tls.key_file"] = &t.KeyFile
+			texts["redis.tls.server_name"] = &t.ServerName
+		}
+	}
+	if r := a.Rules; r != nil {
+		texts["rules.dsn"] = &r.DSN
+		texts["rules.table"] = &r.Table
+		texts["rules.channel"] = &r.Channel
+	}
+	repl := caddy.NewReplacer()
+	for field, text := range texts {
+		expanded, err := repl.ReplaceOrErr(*text, true, true)
+		if err != nil {
+			return fmt.Errorf("%s: expanding placeholders: %w", field, err)
+		}
+		*text = expanded
+	}
+	return nil
+}

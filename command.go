@@ -1,0 +1,51 @@
+package ratelimit
+
+import (
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "rate-limit",
+		Usage: "schema [--table <name>] [--channel <name>]",
+		Short: "Tools for the rate limiter",
+		Long: `Tools for the rate limiter.
+
+'caddy rate-limit schema' prints the SQL of the table that holds the rules, with
+its optional columns and the trigger that tells the gateways about changes.`,
+		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(schemaCommand()) },
+	})
+}
+
+// schemaCommand prints the SQL that makes the table.
+func schemaCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "schema",
+		Short:   "Prints the SQL that makes the table of rules",
+		Example: "  caddy rate-limit schema | psql postgres://127.0.0.1/gateway",
+		Args:    cobra.NoArgs,
+		RunE:    caddycmd.WrapCommandFuncForCobra(printSchema),
+	}
+	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table, with its schema if it needs one")
+	cmd.Flags().String("channel", rulecache.DefaultChannel, "channel of the notifications")
+	return cmd
+}
+
+func printSchema(flags caddycmd.Flags) (int, error) {
+	options := rulecache.Options{DSN: "postgres://localhost", Table: flags.String("table")}
+	if err := options.Validate(); err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	settings := rulecache.Settings{Channel: flags.String("channel")}
+	if err := settings.Validate(); err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	fmt.Print(rulecache.Schema(options.Table, settings.Channel))
+	return caddy.ExitCodeSuccess, nil
+}

@@ -1,0 +1,202 @@
+package ratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// provision makes a handler of its JSON, in a config with the app's.
+func provision(t testing.TB, app, handler string) (*Handler, error) {
+	t.Helper()
+	config := &caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(app)}}
+	ctx, err := caddy.ProvisionContext(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := caddy.NewContext(ctx)
+	t.Cleanup(cancel)
+	module, err := ctx.LoadModuleByID("http.handlers.rate_limit", json.RawMessage(handler))
+	if err != nil {
+		return nil, err
+	}
+	return module.(*Handler), nil
+}
+
+// prepared is the request as a handler of a Caddy server gets it.
+func prepared(r *http.Request, w http.ResponseWriter) *http.Request {
+	return caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+}
+
+// TestJSON holds JSON that must be refused, with its field.
+func TestJSON(t *testing.T) {
+	tests := map[string]struct{ app, handler, want string }{
+		"unknown field":            {`{}`, `{"capcity":5}`, "capcity"},
+		"unknown app field":        {`{"capcity":5}`, `{}`, "capcity"},
+		"no limit at all":          {`{}`, `{}`, "has no rule that every tenant falls back to"},
+		"unknown guest":            {`{}`, `{"guest":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest"},
+		"unknown headers":          {`{}`, `{"headers":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "headers"},
+		"unknown algorithm":        {`{}`, `{"algorithm":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "unknown algorithm"},
+		"capacity 0":               {`{}`, `{"limits":[{"refill_per_second":1}]}`, "limits[0]: capacity 0"},
+		"refill 0":                 {`{}`, `{"limits":[{"capacity":1}]}`, "limits[0]: refill_per_second 0"},
+		"other route":              {`{}`, `{"limits":[{"route":"b","capacity":1,"refill_per_second":1}]}`, "limits[0].route"},
+		"two limits":               {`{}`, `{"limits":[{"capacity":1,"refill_per_second":1},{"route":"default","capacity":1,"refill_per_second":1}]}`, "limits[1]"},
+		"bad route":                {`{}`, `{"routes":["a/b"],"limits":[{"capacity":1,"refill_per_second":1}]}`, "routes"},
+		"several routes":           {`{}`, `{"routes":["a","b"]}`, "not yet supported"},
+		"hashed":                   {`{}`, `{"tenant_hashed":true}`, "not yet supported"},
+		"window":                   {`{}`, `{"algorithm":"sliding_window_log"}`, "not yet supported"},
+		"zones":                    {`{}`, `{"rate_limits":{}}`, "not yet supported"},
+		"instances 0":              {`{"instances":0}`, `{}`, "instances: 0 is out of bounds"},
+		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
+		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},
+		"no url":                   {`{"redis":{}}`, `{}`, "redis.urls"},
+		"two urls":                 {`{"redis":{"urls":["redis://a","redis://b"]}}`, `{}`, "redis.urls"},
+		"bad url":                  {`{"redis":{"urls":["http://a"]}}`, `{}`, "redis"},
+		"breaker":                  {`{"redis":{"urls":["redis://a"],"breaker":{"failures":1001}}}`, `{}`, "redis.breaker.failures"},
+		"missing ca":               {`{"redis":{"urls":["redis://a"],"tls":{"ca_file":"/nowhere"}}}`, `{}`, "ca_file"},
+		"key_prefix":               {`{"redis":{"urls":["redis://a"],"key_prefix":"{"}}`, `{}`, "redis.key_prefix"},
+		"no dsn":                   {`{"rules":{}}`, `{}`, "rules.dsn"},
+		"long channel":             {`{"rules":{"dsn":"postgres://a/b","channel":"` + fmt.Sprintf("%064d", 0) + `"}}`, `{}`, "channel"},
+		"refresh":                  {`{"rules":{"dsn":"postgres://a/b","refresh":1}}`, `{}`, "rules.refresh"},
+		"static rule out of bound": {`{"static_rules":[{"tenant":"a","route":"b","capacity":-1,"refill_per_second":1}]}`, `{}`, "static_rules[0]: capacity -1"},
+		"static rule for nobody":   {`{"static_rules":[{"route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "static_rules[0]"},
+		"static rule twice":        {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1},{"tenant":"a","route":"b","capacity":2,"refill_per_second":1}]}`, `{}`, "static_rules"},
+		"static rule mode":         {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"mode":"deny"}]}`, `{}`, "not yet supported"},
+		"unset placeholder":        {`{"redis":{"urls":["{env.RL_NOT_SET}"]}}`, `{}`, "redis.urls[0]"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := provision(t, test.app, test.handler)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// TestRefusals samples the log by bucket and minute.
+func TestRefusals(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	r := newRefusals(zap.New(core))
+	now := time.Now()
+	key := limit.Key{Tenant: "t1", Route: "a"}
+	said := refusal{route: "a", source: limit.SourceRedis, wait: time.Second}
+	for range 100 {
+		r.noteAt(now, key, said)
+	}
+	require.Equal(t, 1, logs.Len())
+	r.noteAt(now.Add(time.Minute), key, said)
+	require.Equal(t, 3, logs.Len(), "the count of the first minute, and the first of the next")
+	require.EqualValues(t, 99, logs.All()[1].ContextMap()["refused"])
+	r.flush(now.Add(90*time.Second), false)
+	require.Equal(t, 3, logs.Len(), "the minute is not over, and there is nothing to count")
+	r.noteAt(now.Add(61*time.Second), key, said)
+	r.flush(now.Add(3*time.Minute), false)
+	require.Equal(t, 4, logs.Len())
+}
+
+// TestSettle sees our fields win over those of an upstream, after an interim
+// response too.
+func TestSettle(t *testing.T) {
+	w := httptest.NewRecorder()
+	a := newAnswer()
+	c := a.add(limit.Bucket{Key: limit.Key{Tenant: "t", Route: "a"}, Rule: limit.Rule{Capacity: 5}})
+	c.decision = limit.Decision{Granted: 1, Source: limit.SourceLocal, First: limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond}}
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	err := a.pass(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Add("X-RateLimit-Limit", "9")
+		w.Header().Add("X-RateLimit-Remaining", "9")
+		w.WriteHeader(http.StatusEarlyHints)
+		clear(w.Header())
+		w.Header().Add("X-RateLimit-Limit", "9")
+		_, err := w.Write([]byte("x"))
+		return err
+	}), true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"5"}, w.Result().Header.Values("X-RateLimit-Limit"))
+	require.Equal(t, []string{"4"}, w.Result().Header.Values("X-RateLimit-Remaining"))
+	require.Equal(t, []string{"2"}, w.Result().Header.Values("X-RateLimit-Reset"))
+}
+
+// TestRetryAfterIsExact rounds up, and never to 0.
+func TestRetryAfterIsExact(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", 40 * time.Second: "40",
+	} {
+		w := httptest.NewRecorder()
+		a := newAnswer()
+		a.add(limit.Bucket{}).decision = limit.Decision{Source: limit.SourceLocal, First: limit.State{RetryAfter: wait}}
+		a.refuse(w, true)
+		require.Equal(t, want, w.Header().Get("Retry-After"), wait)
+	}
+	w := httptest.NewRecorder()
+	a := newAnswer()
+	a.add(limit.Bucket{}).decision = limit.Decision{Source: limit.SourceLocal, First: limit.State{RetryAfter: limit.Never}}
+	a.refuse(w, true)
+	require.Empty(t, w.Header().Get("Retry-After"))
+}
+
+// quiet is a response writer that keeps nothing.
+type quiet struct{ header http.Header }
+
+func (q quiet) Header() http.Header         { return q.header }
+func (q quiet) Write(p []byte) (int, error) { return len(p), nil }
+func (q quiet) WriteHeader(int)             {}
+
+// BenchmarkServeHTTP is the handler alone, in memory. The cost of the request
+// that it is handed is measured by "bare", and is to be taken off.
+func BenchmarkServeHTTP(b *testing.B) {
+	next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	})
+	handler, err := provision(b, `{}`, `{"limits":[{"capacity":2000000000,"refill_per_second":1000000}]}`)
+	require.NoError(b, err)
+	refusing, err := provision(b, `{}`, `{"routes":["none"],"limits":[{"capacity":1,"refill_per_second":0.0001}]}`)
+	require.NoError(b, err)
+	serve := map[string]func(w http.ResponseWriter, r *http.Request) error{
+		"bare":    next.ServeHTTP,
+		"granted": func(w http.ResponseWriter, r *http.Request) error { return handler.ServeHTTP(w, r, next) },
+		"refused": func(w http.ResponseWriter, r *http.Request) error {
+			_ = refusing.ServeHTTP(w, r, next)
+			return nil
+		},
+	}
+	for _, what := range []string{"bare", "granted", "refused"} {
+		for _, tenants := range []int{1, 100_000} {
+			b.Run(fmt.Sprintf("%s/%d tenants", what, tenants), func(b *testing.B) {
+				keys := make([][]string, tenants)
+				for i := range keys {
+					keys[i] = []string{fmt.Sprintf("tenant-%d", i)}
+				}
+				vars := map[string]any{}
+				ctx := context.WithValue(context.Background(), caddy.ReplacerCtxKey, caddy.NewReplacer())
+				ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, vars)
+				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx)
+				w := quiet{http.Header{}}
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					r.Header["X-Api-Key"] = keys[i%tenants]
+					delete(vars, answerKey)
+					if i%1024 == 0 { // providers pile up in a replacer that is never renewed
+						ctx = context.WithValue(context.Background(), caddy.ReplacerCtxKey, caddy.NewReplacer())
+						r = r.WithContext(context.WithValue(ctx, caddyhttp.VarsCtxKey, vars))
+					}
+					if err := serve[what](w, r); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

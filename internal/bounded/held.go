@@ -1,0 +1,66 @@
+package bounded
+
+// Held is a hold on the keys given to Map.Lock. Its calls are for these keys
+// only, and for one goroutine.
+type Held[K comparable, V Value] struct {
+	of    *Map[K, V]
+	table *table[K, V]
+
+	// What is locked: one shard, or if that is nil, several.
+	only *shard[K, V]
+	set  *shardSet
+}
+
+func (h *Held[K, V]) lock(keys []Hashed[K]) {
+	if len(keys) == 1 {
+		h.only = h.table.shard(keys[0].hash)
+		h.only.mu.Lock()
+		return
+	}
+	h.set = new(shardSet)
+	for i := range keys {
+		h.set.add(h.table.place(keys[i].hash))
+	}
+	h.table.lock(h.set)
+}
+
+// Get returns the value of key, which may be changed in place, or nil. It is
+// good until the next Put, Delete or Unlock.
+func (h *Held[K, V]) Get(key *Hashed[K]) *V {
+	s := h.table.shard(key.hash)
+	if at := s.find(key); at >= 0 {
+		return &s.slab[at].value
+	}
+	return nil
+}
+
+// Put stores value under key; now is the time in the values' unit. For a key
+// that is new it first drops up to two random entries that are full again, so
+// that the map shrinks with what is live, and one more where there is no room.
+func (h *Held[K, V]) Put(key *Hashed[K], value V, now int64) {
+	s := h.table.shard(key.hash)
+	if at := s.find(key); at >= 0 {
+		s.slab[at].value = value
+		return
+	}
+	s.dropFull(now)
+	s.makeRoom(int(h.table.most.Load()))
+	s.insert(entry[K, V]{hash: key.hash, key: h.of.clone(key.Key), value: value})
+}
+
+// Delete removes key, if it is there.
+func (h *Held[K, V]) Delete(key *Hashed[K]) {
+	s := h.table.shard(key.hash)
+	if at := s.find(key); at >= 0 {
+		s.remove(at)
+	}
+}
+
+// Unlock ends the hold.
+func (h *Held[K, V]) Unlock() {
+	if h.only != nil {
+		h.only.mu.Unlock()
+		return
+	}
+	h.table.unlock(h.set)
+}

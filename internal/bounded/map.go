@@ -1,0 +1,126 @@
+// Package bounded holds a concurrent map that never has more than a given number
+// of entries. When it is full it makes room by dropping, of a small random
+// sample, the entry whose loss matters least: the one that is full again soonest.
+package bounded
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+// DefaultBound is the bound of a Map whose options name none.
+const DefaultBound = 1_000_000
+
+// Value is what a Map holds.
+type Value interface {
+	// FullAt is the time from which the value is worth nothing, because an
+	// absent one means the same. Its unit and zero are the caller's.
+	FullAt() int64
+}
+
+// Options are the settings of a Map.
+type Options[K comparable] struct {
+	// Bound is the most entries that the map holds. Default: DefaultBound.
+	Bound int
+
+	// Clone copies a key that is about to be stored, so that a part of a large
+	// buffer does not keep all of it alive. Default: the key is stored as it is.
+	Clone func(K) K
+
+	// Hash spreads keys over 64 bits; all of them count. Default: a hash with a
+	// random seed, which nobody outside can make collide.
+	Hash func(K) uint64
+}
+
+// Map is a map with a hard bound, split into shards with a lock each: 256 of
+// them, fewer for a bound under 16,384, so that each has at least 64 places.
+// Because the shards fill unevenly, a map with nearly as many live keys as its
+// bound drops some early. It is safe for concurrent use.
+type Map[K comparable, V Value] struct {
+	hash  func(K) uint64
+	clone func(K) K
+	table atomic.Pointer[table[K, V]]
+
+	// rebound makes changes of the bound wait for each other.
+	rebound sync.Mutex
+}
+
+// New returns an empty map.
+func New[K comparable, V Value](o Options[K]) *Map[K, V] {
+	if o.Clone == nil {
+		o.Clone = func(key K) K { return key }
+	}
+	if o.Hash == nil {
+		seed := maphash.MakeSeed()
+		o.Hash = func(key K) uint64 { return maphash.Comparable(seed, key) }
+	}
+	m := &Map[K, V]{hash: o.Hash, clone: o.Clone}
+	m.table.Store(newTable[K, V](boundOrDefault(o.Bound)))
+	return m
+}
+
+// Hashed is a key with its hash, for the map that made it.
+type Hashed[K comparable] struct {
+	Key  K
+	hash uint64
+}
+
+// Hash prepares key for the calls of this map.
+func (m *Map[K, V]) Hash(key K) Hashed[K] {
+	return Hashed[K]{Key: key, hash: m.hash(key)}
+}
+
+// Lock locks all that the keys need, in an order that cannot deadlock, and
+// returns the hold on them. It must be ended with Unlock, and until then the
+// caller must not lock again.
+func (m *Map[K, V]) Lock(keys ...Hashed[K]) Held[K, V] {
+	for {
+		held := Held[K, V]{of: m, table: m.table.Load()}
+		held.lock(keys)
+		if held.table == m.table.Load() {
+			return held
+		}
+		held.Unlock() // the entries have moved while it waited
+	}
+}
+
+// Len returns how many entries there are, those that are full again included.
+func (m *Map[K, V]) Len() int {
+	n := 0
+	t := m.table.Load()
+	for i := range t.shards {
+		n += int(t.shards[i].size.Load())
+	}
+	return n
+}
+
+// SetBound changes the most entries that the map holds; 0 or less means
+// DefaultBound. What is too much is dropped at once, one shard after another, so
+// that other callers wait for one shard's share of the work at most; only a
+// change of the number of shards, then of at most 16,384 entries, stops them all.
+func (m *Map[K, V]) SetBound(most int) {
+	m.rebound.Lock()
+	defer m.rebound.Unlock()
+	most = boundOrDefault(most)
+	old := m.table.Load()
+	if shardsFor(most) == len(old.shards) {
+		old.setBound(most / len(old.shards))
+		return
+	}
+	// Keep enough in each that few shards lose nothing to an uneven spread, and
+	// little enough that moving the rest is quick.
+	old.setBound(max(minShardBound, most/len(old.shards)))
+	every := old.lockAll()
+	defer old.unlock(&every)
+	next := newTable[K, V](most)
+	next.fillFrom(old)
+	m.table.Store(next)
+}
+
+func boundOrDefault(most int) int {
+	if most <= 0 {
+		return DefaultBound
+	}
+	return most
+}

@@ -1,0 +1,100 @@
+package bounded
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+const (
+	// maxShards is how many locks a map has at most.
+	maxShards = 256
+	// minShardBound is the least number of places that is worth a lock, and
+	// enough for a sample to tell entries apart.
+	minShardBound = 64
+)
+
+// table is the shards of a map for one range of bounds. A map gets another when
+// its bound asks for another number of shards.
+type table[K comparable, V Value] struct {
+	shards []shard[K, V]
+	mask   uint64
+	most   atomic.Int64 // entries in one shard
+}
+
+// shardsFor returns the number of shards for a bound, a power of two.
+func shardsFor(most int) int {
+	wanted := min(maxShards, max(1, most/minShardBound))
+	return 1 << (bits.Len(uint(wanted)) - 1)
+}
+
+func newTable[K comparable, V Value](most int) *table[K, V] {
+	n := shardsFor(most)
+	t := &table[K, V]{shards: make([]shard[K, V], n), mask: uint64(n - 1)}
+	t.most.Store(int64(most / n))
+	return t
+}
+
+func (t *table[K, V]) place(hash uint64) int {
+	return int(hash & t.mask)
+}
+
+func (t *table[K, V]) shard(hash uint64) *shard[K, V] {
+	return &t.shards[t.place(hash)]
+}
+
+// setBound drops what is over each entries in a shard.
+func (t *table[K, V]) setBound(each int) {
+	t.most.Store(int64(each))
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for len(s.slab) > each {
+			s.remove(s.soonest())
+		}
+		s.mu.Unlock()
+	}
+}
+
+// fillFrom takes over the entries of old, all of whose shards are locked.
+func (t *table[K, V]) fillFrom(old *table[K, V]) {
+	for i := range old.shards {
+		for _, e := range old.shards[i].slab {
+			s := t.shard(e.hash)
+			s.makeRoom(int(t.most.Load()))
+			s.insert(e)
+		}
+	}
+}
+
+// shardSet is a set of shards, one bit each, so that several are locked in one
+// order without sorting, and none twice.
+type shardSet [maxShards / 64]uint64
+
+func (s *shardSet) add(place int) {
+	s[place/64] |= 1 << (place % 64)
+}
+
+func (t *table[K, V]) lockAll() shardSet {
+	var every shardSet
+	for i := range t.shards {
+		every.add(i)
+	}
+	t.lock(&every)
+	return every
+}
+
+func (t *table[K, V]) lock(set *shardSet) {
+	for word, left := range set {
+		for ; left != 0; left &= left - 1 {
+			t.shards[word*64+bits.TrailingZeros64(left)].mu.Lock()
+		}
+	}
+}
+
+func (t *table[K, V]) unlock(set *shardSet) {
+	for word, left := range set {
+		for ; left != 0; left &= left - 1 {
+			t.shards[word*64+bits.TrailingZeros64(left)].mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package localbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/limit/limittest"
+)
+
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	limittest.Run(t, func(*testing.T) limittest.Fixture {
+		clock := new(limittest.Clock)
+		return limittest.Fixture{
+			Limiter: New(NewStore(), Options{Clock: clock.Now}),
+			Advance: clock.Advance,
+			Source:  limit.SourceLocal,
+		}
+	})
+}
+
+// TestRealClock needs no time to pass: with the default clock the suite's cases
+// that make time pass are left out.
+func TestRealClock(t *testing.T) {
+	t.Parallel()
+	limittest.Run(t, func(*testing.T) limittest.Fixture {
+		return limittest.Fixture{
+			Limiter: New(NewStore(), Options{}),
+			Source:  limit.SourceLocal,
+			Drift:   time.Second,
+		}
+	})
+}
+
+// tester is a Limiter on a clock that stands still.
+type tester struct {
+	*Limiter
+	clock *limittest.Clock
+}
+
+func newTester() *tester {
+	clock := new(limittest.Clock)
+	return &tester{Limiter: New(NewStore(), Options{Clock: clock.Now}), clock: clock}
+}
+
+func (l *tester) take(t testing.TB, bucket limit.Bucket, count int64) limit.Decision {
+	t.Helper()
+	d, err := l.Take(context.Background(), limit.Request{Buckets: []limit.Bucket{bucket}, Cost: 1, Count: count})
+	require.NoError(t, err)
+	return d
+}
+
+func bucketOf(t testing.TB, tenant string, capacity int64, refill float64) limit.Bucket {
+	t.Helper()
+	rule, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: refill, Algorithm: limit.TokenBucket})
+	require.NoError(t, err)
+	return limit.Bucket{Key: limit.Key{Tenant: tenant, Route: "a"}, Rule: rule}
+}
+
+func TestA6ClockBack(t *testing.T) {
+	t.Parallel()
+	t.Run("a second", func(t *testing.T) {
+		t.Parallel()
+		l, a := newTester(), bucketOf(t, "t1", 10, 1)
+		l.take(t, a, 10)
+		l.clock.Advance(t, -time.Second)
+		d := l.take(t, a, 1)
+		require.Zero(t, d.Granted)
+		require.Equal(t, 2*time.Second, d.First.RetryAfter)
+		require.Equal(t, 11*time.Second, d.First.ResetAfter)
+		l.clock.Advance(t, 1500*time.Millisecond)
+		require.Zero(t, l.take(t, a, 1).Granted)
+		l.clock.Advance(t, 4500*time.Millisecond)
+		require.Equal(t, int64(5), l.take(t, a, 10).Granted)
+	})
+	t.Run("ten seconds", func(t *testing.T) {
+		t.Parallel()
+		l, a := newTester(), bucketOf(t, "t1", 10, 1)
+		l.take(t, a, 10)
+		l.clock.Advance(t, -10*time.Second)
+		require.Zero(t, l.take(t, a, 0).Granted, "a look repairs nothing")
+		require.Equal(t, time.Second, l.take(t, a, 1).First.RetryAfter)
+		l.clock.Advance(t, 3*time.Second)
+		require.Equal(t, int64(3), l.take(t, a, 10).Granted)
+	})
+	t.Run("an hour", func(t *testing.T) {
+		t.Parallel()
+		l, a := newTester(), bucketOf(t, "t1", 10, 1)
+		l.take(t, a, 10)
+		l.clock.Advance(t, -time.Hour)
+		require.Zero(t, l.take(t, a, 1).Granted)
+		l.clock.Advance(t, time.Second)
+		require.Equal(t, int64(1), l.take(t, a, 1).Granted)
+	})
+}
+
+// TestA10TypeSwitch stands for the case until the sliding windows are built: an
+// algorithm that is not there is an error, never a silent grant, and does not
+// touch the other's state.
+func TestA10TypeSwitch(t *testing.T) {
+	t.Parallel()
+	l, a := newTester(), bucketOf(t, "t1", 10, 0.001)
+	require.Equal(t, int64(9), l.take(t, a, 1).First.Remaining)
+	for _, algorithm := range []limit.Algorithm{limit.SlidingWindowLog, limit.SlidingWindowCounter} {
+		other := a
+		other.Rule.Algorithm = algorithm
+		for _, buckets := range [][]limit.Bucket{{other}, {a, other}} {
+			d, err := l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: 1})
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			require.ErrorContains(t, err, algorithm.String())
+			require.Zero(t, d.Granted)
+		}
+	}
+	unnamed := a
+	unnamed.Rule.Algorithm = 0
+	require.Equal(t, int64(8), l.take(t, unnamed, 1).First.Remaining)
+}
+
+// TestA15LoweredRate: a refusal under a slower rule keeps the bucket for as long
+// as that rule takes to fill it.
+func TestA15LoweredRate(t *testing.T) {
+	t.Parallel()
+	l := newTester()
+	l.store.Bound(1000)
+	l.take(t, bucketOf(t, "t1", 100, 100), 100)
+	slower := bucketOf(t, "t1", 100, 0.01)
+	require.Zero(t, l.take(t, slower, 1).Granted)
+	l.clock.Advance(t, 3*time.Second)
+	for i := range 5000 {
+		l.take(t, bucketOf(t, fmt.Sprint("other", i), 2, 0.001), 1)
+	}
+	require.Zero(t, l.take(t, slower, 1).Granted)
+}
+
+func TestK10Memory(t *testing.T) {
+	const bound, others = 10_000, 200_000
+	l := newTester()
+	l.store.Bound(bound)
+	a := bucketOf(t, "A", 5, 0.001)
+	require.Equal(t, int64(5), l.take(t, a, 5).Granted)
+	other := a
+	fill := func(from, to int) {
+		for i := from; i < to; i++ {
+			other.Key.Tenant = fmt.Sprint("other", i)
+			require.Equal(t, int64(1), l.take(t, other, 1).Granted)
+			if i%100 == 0 {
+				l.clock.Advance(t, time.Millisecond)
+			}
+		}
+	}
+	fill(0, 2*bound)
+	before := heap()
+	fill(2*bound, others)
+	require.Less(t, heap(), before+1<<20, "the heap is flat")
+	require.LessOrEqual(t, l.store.Len(), bound)
+	require.Zero(t, l.take(t, a, 1).Granted)
+	require.Equal(t, int64(1), l.take(t, bucketOf(t, "B", 5, 0.001), 1).Granted)
+	runtime.KeepAlive(l)
+}
+
+// TestIdleBucketBytes holds a bucket to 250 bytes, names and overhead included.
+func TestIdleBucketBytes(t *testing.T) {
+	const buckets = 100_000
+	l := newTester()
+	a := bucketOf(t, "", 100, 0.001)
+	before := heap()
+	for i := range buckets {
+		a.Key.Tenant = fmt.Sprintf("0123456789abcdef0123456789abcdef-%d", i)
+		l.take(t, a, 1)
+	}
+	each := float64(int64(heap())-int64(before)) / buckets
+	require.Equal(t, buckets, l.store.Len())
+	require.Less(t, each, 250.0)
+	t.Logf("%.0f bytes a bucket", each)
+	runtime.KeepAlive(l)
+}
+
+// heap returns the bytes in use after a collection.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+func TestAllocatesNothing(t *testing.T) {
+	l := newTester()
+	buckets := []limit.Bucket{bucketOf(t, "t1", 2, 0.001)}
+	for _, count := range []int64{1, 0} { // soon refused
+		allocations := testing.AllocsPerRun(100, func() {
+			_, _ = l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: count})
+		})
+		require.Zero(t, allocations)
+	}
+}
+
+func TestKeepsNothingOfARequest(t *testing.T) {
+	t.Parallel()
+	l := newTester()
+	buckets := []limit.Bucket{bucketOf(t, "t1", 2, 0.001), bucketOf(t, "t2", 2, 0.001)}
+	wanted := append([]limit.Bucket(nil), buckets...)
+	_, err := l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: 1})
+	require.NoError(t, err)
+	require.Equal(t, wanted, buckets)
+}
+
+func TestNamesAreNotGlued(t *testing.T) {
+	t.Parallel()
+	l := newTester()
+	for _, names := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"", "abc"}, {"abc", ""}} {
+		bucket := bucketOf(t, names[0], 1, 0.001)
+		bucket.Key.Route = names[1]
+		require.Equal(t, int64(1), l.take(t, bucket, 1).Granted)
+	}
+}
+
+func TestRefusesMalformedRequests(t *testing.T) {
+	t.Parallel()
+	l, a := newTester(), bucketOf(t, "t1", 2, 0.001)
+	for name, request := range map[string]limit.Request{
+		"no bucket":      {Cost: 1, Count: 1},
+		"no cost":        {Buckets: []limit.Bucket{a}, Count: 1},
+		"negative cost":  {Buckets: []limit.Bucket{a}, Cost: -1, Count: 1},
+		"negative count": {Buckets: []limit.Bucket{a}, Cost: 1, Count: -1},
+	} {
+		_, err := l.Take(context.Background(), request)
+		require.ErrorContains(t, err, "deciding in memory: ", name)
+	}
+}

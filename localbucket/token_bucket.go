@@ -1,0 +1,105 @@
+package localbucket
+
+import (
+	"math"
+	"time"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// The arithmetic of this file is that of the Redis script, on the same numbers:
+// whole milliseconds and double floats. Change both or neither.
+const (
+	// tokenSlack is how much of a token may be missing, because sums of
+	// fractions are not exact.
+	tokenSlack = 1e-9
+	// waitSlack is how much of a millisecond a wait is rounded down by first, so
+	// that a wait of 40,000.0000001 ms is not 40,001.
+	waitSlack = 1e-6
+	// maxAhead is how far ahead of the clock a stamp may be, in ms: further, the
+	// clock has been set back, and the stamp would lock the bucket.
+	maxAhead = 2000
+	// longestWait is the longest wait that a time.Duration can say, in ms.
+	longestWait = int64(math.MaxInt64 / time.Millisecond)
+)
+
+// level is the state of a token bucket: what it held at its stamp, in ms of the
+// store's clock.
+type level struct {
+	tokens float64
+	stamp  int64
+	fullAt int64 // when it is full again, in ms; an absent bucket is full
+}
+
+// FullAt returns when the bucket is full again.
+func (l level) FullAt() int64 {
+	return l.fullAt
+}
+
+// fullLevel returns a bucket that nothing was ever taken from.
+func fullLevel(rule *limit.Rule, now int64) level {
+	return level{tokens: float64(rule.Capacity), stamp: now, fullAt: now}
+}
+
+// under returns the bucket held to today's rule: what is over the capacity is
+// cut, and a stamp too far ahead is set to now. One less far ahead is kept; no
+// time passes for the bucket until then.
+func (l level) under(rule *limit.Rule, now int64) level {
+	l.tokens = min(l.tokens, float64(rule.Capacity))
+	if l.stamp > now+maxAhead {
+		l.stamp = now
+	}
+	return l
+}
+
+// balance returns what the bucket holds at a time. Time before a change of the
+// rule is credited at today's rate.
+func (l level) balance(rule *limit.Rule, at int64) float64 {
+	if at <= l.stamp {
+		return l.tokens
+	}
+	return min(float64(rule.Capacity), l.tokens+float64(at-l.stamp)*rule.Refill/1000)
+}
+
+// units returns how many units of cost the bucket can give.
+func (l level) units(cost int64, rule *limit.Rule, now int64) int64 {
+	return int64(math.Floor((l.balance(rule, now) + tokenSlack) / float64(cost)))
+}
+
+// less returns the bucket after n tokens were taken.
+func (l level) less(n int64, rule *limit.Rule, now int64) level {
+	l.tokens = max(0, l.balance(rule, now)-float64(n))
+	l.stamp = max(l.stamp, now)
+	return l
+}
+
+// wait returns how long it takes until the bucket holds n tokens, in ms. Its last
+// step asks the sum that will be made then, which may round another way.
+func (l level) wait(n int64, rule *limit.Rule, now int64) int64 {
+	need := float64(n) - tokenSlack
+	if l.balance(rule, now) >= need {
+		return 0
+	}
+	wait := math.Ceil((float64(n)-l.tokens)*1000/rule.Refill - float64(now-l.stamp) - waitSlack)
+	if math.IsNaN(wait) || wait >= float64(longestWait) {
+		return longestWait
+	}
+	ms := int64(wait)
+	if l.balance(rule, now+ms) < need {
+		ms++
+	}
+	return ms
+}
+
+// state returns what a decision says of the bucket.
+func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
+	state := limit.State{
+		Remaining:  l.units(1, rule, now),
+		ResetAfter: time.Duration(l.wait(rule.Capacity, rule, now)) * time.Millisecond,
+		RetryAfter: limit.Never,
+	}
+	if cost <= rule.Capacity {
+		state.RetryAfter = time.Duration(l.wait(cost, rule, now)) * time.Millisecond
+	}
+	return state
+}

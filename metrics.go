@@ -1,0 +1,183 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/redisbucket"
+)
+
+// outcome is what became of a request, as the metric tells it.
+type outcome uint8
+
+const (
+	outcomeGranted outcome = iota
+	outcomeRefused
+	outcomeAllowed
+	outcomeUnauthorized
+	outcomes = int(outcomeUnauthorized) + 1
+)
+
+var outcomeWords = [outcomes]string{"granted", "refused", "allowed", "unauthorized"}
+
+// collectors count over the whole life of the process: each config registers
+// the same ones in its own registry, so that a reload does not set them back.
+type collectors struct {
+	requests    *prometheus.CounterVec
+	declined    *prometheus.CounterVec
+	processTime *prometheus.HistogramVec
+	redisErrors *prometheus.CounterVec
+}
+
+var processCollectors = sync.OnceValue(func() *collectors {
+	const namespace, subsystem = "caddy", "rate_limit"
+	return &collectors{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "requests_total",
+			Help: "Requests that met a rate limit, by zone (the route), outcome and the source of the decision.",
+		}, []string{"zone", "outcome", "source"}),
+		declined: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "declined_requests_total",
+			Help: "Requests that were refused with 429, by zone.",
+		}, []string{"zone"}),
+		processTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "process_time_seconds",
+			Help:    "Seconds that a decision took, by zone.",
+			Buckets: []float64{5e-6, 2e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1, 1},
+		}, []string{"zone"}),
+		redisErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "redis_errors_total",
+			Help: "Decisions that Redis could not make, by reason.",
+		}, []string{"reason"}),
+	}
+})
+
+func countRedisError(err error) {
+	processCollectors().redisErrors.WithLabelValues(redisbucket.Reason(err)).Inc()
+}
+
+// metrics is a config's view of the collectors: one routeMetrics for each route.
+type metrics struct {
+	mu     sync.Mutex
+	routes map[string]*routeMetrics
+}
+
+// registerMetrics registers the collectors and the state of the app.
+func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) {
+	m := &metrics{routes: map[string]*routeMetrics{}}
+	if registry == nil {
+		return m, nil // a context made by hand, as in tests
+	}
+	c := processCollectors()
+	var errs []error
+	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, stateCollector{app}} {
+		errs = append(errs, registry.Register(collector))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return m, nil
+}
+
+// route returns the metrics of one route, the same for all its handlers.
+func (m *metrics) route(name string) *routeMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.routes[name]
+	if !ok {
+		known = &routeMetrics{
+			name:        name,
+			declined:    processCollectors().declined.WithLabelValues(name),
+			processTime: processCollectors().processTime.WithLabelValues(name),
+		}
+		m.routes[name] = known
+	}
+	return known
+}
+
+// routeMetrics are the series of one route. A counter is looked up by its labels
+// once and kept, because the look-up costs more than a decision in memory.
+type routeMetrics struct {
+	name        string
+	declined    prometheus.Counter
+	processTime prometheus.Observer
+	requests    [outcomes][limit.Sources]atomic.Pointer[prometheus.Counter]
+}
+
+func (m *routeMetrics) observe(took time.Duration) {
+	m.processTime.Observe(took.Seconds())
+}
+
+func (m *routeMetrics) count(what outcome, source limit.Source) {
+	if what == outcomeRefused {
+		m.declined.Inc()
+	}
+	kept := &m.requests[what][source]
+	counter := kept.Load()
+	if counter == nil {
+		found := processCollectors().requests.WithLabelValues(m.name, outcomeWords[what], source.String())
+		counter = &found
+		kept.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// The state that stateCollector tells.
+var (
+	breakerOpenDesc = stateDesc("breaker_open", "Whether the circuit breaker of the Redis node is open: 1, or 0.", "node")
+	rulesDesc       = stateDesc("rules", "Rules that were read from PostgreSQL and are in force.")
+	rejectedDesc    = stateDesc("rules_rejected", "Rows of the table that are no rule and were skipped.")
+	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table.")
+	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1.", "hash")
+	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
+)
+
+func stateDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("caddy_rate_limit_"+name, help, labels, nil)
+}
+
+// stateCollector reads an app's state when it is asked, so that no gauge can be
+// left behind by a config that is gone.
+type stateCollector struct{ app *App }
+
+// Describe sends what Collect may send.
+func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc} {
+		descs <- desc
+	}
+}
+
+// Collect sends the app's state as it is now.
+func (s stateCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	if s.app.store != nil {
+		gauge(keysDesc, float64(s.app.store.Len()), "local")
+	}
+	if s.app.node != nil {
+		status := s.app.node.Status()
+		open := 0.0
+		if status.Breaker == "open" {
+			open = 1
+		}
+		gauge(breakerOpenDesc, open, status.Address)
+	}
+	if s.app.source == nil {
+		return
+	}
+	rules := s.app.source.Status()
+	gauge(rulesDesc, float64(rules.Rules))
+	gauge(rejectedDesc, float64(rules.Rejected))
+	gauge(rulesAgeDesc, rules.Age.Seconds())
+	gauge(rulesInfoDesc, 1, rules.Hash)
+}
+
+// Interface guards
+var _ prometheus.Collector = stateCollector{}

@@ -1,0 +1,49 @@
+package ratelimit
+
+import (
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// observeRules logs what happens to the rules. Each change of state comes once.
+func (a *App) observeRules(event rulecache.Event) {
+	fields := []zap.Field{
+		zap.Int("rules", event.Rules),
+		zap.Int("rejected", event.Rejected),
+	}
+	if event.Err != nil {
+		fields = append(fields, zap.Error(event.Err))
+	}
+	if event.Kind == rulecache.EventLoaded {
+		fields = append(fields, zap.Duration("took", event.Took))
+	}
+	a.logger.Log(rulesLevel(event), "PostgreSQL: "+event.Kind.String(), fields...)
+}
+
+func rulesLevel(event rulecache.Event) zapcore.Level {
+	switch event.Kind {
+	case rulecache.EventFailed, rulecache.EventStoreFailed:
+		return zapcore.ErrorLevel
+	case rulecache.EventListenLost, rulecache.EventPollOnly, rulecache.EventStoredUsed:
+		return zapcore.WarnLevel
+	}
+	if event.Kind == rulecache.EventLoaded && event.Rejected > 0 {
+		return zapcore.WarnLevel
+	}
+	return zapcore.InfoLevel
+}
+
+// observeRedis logs what happens to the Redis that is talked to.
+func (a *App) observeRedis(event redisbucket.Event) {
+	level := zapcore.WarnLevel
+	switch event.Kind {
+	case redisbucket.BreakerClosed:
+		level = zapcore.InfoLevel
+	case redisbucket.VersionTooOld:
+		level = zapcore.ErrorLevel
+	}
+	a.logger.Log(level, event.Kind.String(), zap.String("node", event.Address), zap.String("detail", event.Detail))
+}

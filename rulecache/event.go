@@ -1,0 +1,89 @@
+package rulecache
+
+import "time"
+
+// EventKind is what an Event tells of.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// EventLoaded: a set of rules that differs from the one before is in force.
+	EventLoaded EventKind = iota + 1
+	// EventFailed: rules could not be loaded, for the first time in a row or for
+	// another reason than before. The old ones stay.
+	EventFailed
+	// EventRecovered: rules could be loaded after they could not.
+	EventRecovered
+	// EventListening: notifications arrive from now on.
+	EventListening
+	// EventListenLost: the listening connection failed and is made again.
+	EventListenLost
+	// EventPollOnly: notifications cannot arrive, because of a pooler between or
+	// because the server is a standby. Rules are polled, which is a warning.
+	EventPollOnly
+	// EventStoredUsed: the stored snapshot is in force until PostgreSQL answers.
+	EventStoredUsed
+	// EventStoreFailed: the stored snapshot could not be read, was broken, or
+	// could not be written.
+	EventStoreFailed
+)
+
+// String returns a short phrase for the kind, as a log message has it.
+func (k EventKind) String() string {
+	switch k {
+	case EventLoaded:
+		return "rules loaded"
+	case EventFailed:
+		return "loading rules failed"
+	case EventRecovered:
+		return "loading rules works again"
+	case EventListening:
+		return "listening for changes of rules"
+	case EventListenLost:
+		return "listening for changes of rules failed"
+	case EventPollOnly:
+		return "rules are polled only"
+	case EventStoredUsed:
+		return "stored rules in force"
+	case EventStoreFailed:
+		return "storing rules failed"
+	default:
+		return "unknown"
+	}
+}
+
+// Event is something that happened to a Source.
+type Event struct {
+	// Kind is what happened.
+	Kind EventKind
+	// Err is why, where something failed. It holds nothing of the DSN.
+	Err error
+	// Rules and Rejected count the rules in force and the rows that made none.
+	Rules, Rejected int
+	// Took is how long the load took, for EventLoaded.
+	Took time.Duration
+}
+
+// Status is how a Source fares.
+type Status struct {
+	// Running tells whether anyone has started the Source.
+	Running bool
+	// Listening tells whether notifications arrive.
+	Listening bool
+	// PollOnly is why they cannot, "" where they can or are not wanted.
+	PollOnly string
+	// LastSuccess is when the table was last seen to be what is in force.
+	LastSuccess time.Time
+	// Failures is the number of loads that failed in a row.
+	Failures int
+	// LastError is why the last load failed, "" after a success. It holds
+	// nothing of the DSN.
+	LastError string
+	// Rules and Rejected count the rules in force and the rows that made none.
+	Rules, Rejected int
+	// Hash is the hash of the rules in force; see Snapshot.Hash.
+	Hash string
+	// Age is the time since LastSuccess, or since the stored rules in force were
+	// read; 0 where there are no rules.
+	Age time.Duration
+}

@@ -1,0 +1,170 @@
+package rulecache
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// The columns of a row, in the order in which they are asked for.
+const (
+	columnID = iota
+	columnTenant
+	columnRoute
+	columnCapacity
+	columnRefill
+	columnAlgorithm
+	columnMode
+	columnPrefetch
+	columnShards
+	columnCount
+)
+
+// firstOptionalColumn is where the columns begin that a table need not have.
+const firstOptionalColumn = columnAlgorithm
+
+// columnNames returns the name of each column.
+func columnNames() [columnCount]string {
+	return [columnCount]string{
+		"id", "tenant_id", "route_id", "capacity", "refill_per_second",
+		"algorithm", "mode", "prefetch", "shards",
+	}
+}
+
+// row is a row of the table as text. Nil is NULL, and stands for every column
+// that the table does not have.
+type row [columnCount][]byte
+
+// add makes a rule of r, or counts it as rejected. Rows come in the order of
+// their ids, so that of two for one pair the later one wins.
+func (b *builder) add(r *row) {
+	pair := Pair{Tenant: b.intern(r[columnTenant]), Route: b.intern(r[columnRoute])}
+	if err := pair.check(); err != nil {
+		b.reject(Rejection{ID: string(r[columnID]), Reason: err.Error()})
+		return
+	}
+	rule, err := r.rule()
+	if err == nil {
+		err = checkSupported(rule)
+	}
+	if err != nil {
+		b.kept[pair] = struct{}{}
+		b.reject(Rejection{ID: string(r[columnID]), Route: pair.Route, Reason: err.Error()})
+		return
+	}
+	delete(b.kept, pair)
+	if _, found := b.rules[pair]; found {
+		b.reject(Rejection{
+			ID: string(r[columnID]), Route: pair.Route,
+			Reason: "duplicate: a row with a lower id has the same tenant and route, and is passed over",
+		})
+	}
+	b.rules[pair] = rule
+}
+
+// rule reads the numbers and words of r.
+func (r *row) rule() (limit.Rule, error) {
+	var rule limit.Rule
+	var err error
+	if rule.Capacity, err = r.whole(columnCapacity); err != nil {
+		return limit.Rule{}, err
+	}
+	if rule.Refill, err = r.number(columnRefill); err != nil {
+		return limit.Rule{}, err
+	}
+	if err := r.options(&rule); err != nil {
+		return limit.Rule{}, err
+	}
+	return limit.NewRule(rule)
+}
+
+// options reads the optional columns into rule; NULL leaves them to the handler.
+func (r *row) options(rule *limit.Rule) (err error) {
+	if word := r[columnAlgorithm]; word != nil {
+		if rule.Algorithm, err = limit.ParseAlgorithm(string(word)); err != nil {
+			return err
+		}
+	}
+	if word := r[columnMode]; word != nil {
+		if rule.Mode, err = limit.ParseMode(string(word)); err != nil {
+			return err
+		}
+	}
+	if rule.Prefetch, err = r.prefetch(); err != nil {
+		return err
+	}
+	rule.Shards, err = r.shards()
+	return err
+}
+
+func (r *row) prefetch() (int32, error) {
+	switch text := r[columnPrefetch]; {
+	case text == nil:
+		return 0, nil
+	case string(text) == "auto":
+		return limit.PrefetchAuto, nil
+	}
+	n, err := r.whole(columnPrefetch)
+	switch {
+	case err != nil:
+		return 0, err
+	case n < 0 || n > limit.MaxPrefetch:
+		return 0, fmt.Errorf("prefetch %d is out of bounds: allowed are 0 to %d, and auto", n, limit.MaxPrefetch)
+	case n == 0:
+		return limit.PrefetchOff, nil
+	}
+	return int32(n), nil
+}
+
+func (r *row) shards() (uint8, error) {
+	if r[columnShards] == nil {
+		return 0, nil
+	}
+	n, err := r.whole(columnShards)
+	if err == nil && (n < 1 || n > limit.MaxShards) {
+		err = fmt.Errorf("shards %d is out of bounds: allowed are 1 to %d", n, limit.MaxShards)
+	}
+	return uint8(n), err
+}
+
+// whole reads a whole number, which a numeric column may write as 10.00.
+func (r *row) whole(column int) (int64, error) {
+	text := r[column]
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return n, nil
+	}
+	x, err := r.number(column)
+	if err != nil {
+		return 0, err
+	}
+	if x != math.Trunc(x) || math.Abs(x) > 1<<53 {
+		return 0, fmt.Errorf("%s %q is not a whole number within bounds", columnNames()[column], text)
+	}
+	return int64(x), nil
+}
+
+// number reads a number; whether it is finite and within bounds is for limit.NewRule.
+func (r *row) number(column int) (float64, error) {
+	if r[column] == nil {
+		return 0, fmt.Errorf("%s is NULL", columnNames()[column])
+	}
+	x, err := strconv.ParseFloat(string(r[column]), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q is not a number within bounds", columnNames()[column], r[column])
+	}
+	return x, nil
+}
+
+// checkSupported refuses what the rest of the gateway does not act on yet, so
+// that nothing is accepted and ignored.
+func checkSupported(rule limit.Rule) error {
+	switch {
+	case rule.Algorithm > limit.TokenBucket, rule.Mode > limit.Enforce,
+		rule.Prefetch > 0 || rule.Prefetch == limit.PrefetchAuto, rule.Shards > 1:
+		return errors.New("not yet supported: algorithm must be token_bucket, mode enforce, prefetch 0 and shards 1, or NULL")
+	}
+	return nil
+}

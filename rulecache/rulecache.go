@@ -1,0 +1,81 @@
+// Package rulecache keeps the rules of a PostgreSQL table in memory. A Source
+// polls and listens in the background and publishes immutable snapshots; a
+// request reads one with an atomic load and never meets the database. What goes
+// wrong leaves the last good snapshot in force and is told to an observer.
+package rulecache
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+const (
+	// Wildcard stands for every tenant or every route in a rule.
+	Wildcard = "*"
+	// Guest is the tenant under which the rules for requests without one are kept.
+	Guest = "~guest"
+	// DefaultTable is the table that rules are read from where none is named.
+	DefaultTable = "rate_limit_rule"
+	// DefaultChannel is the channel of notifications where none is named.
+	DefaultChannel = "rate_limit_rule"
+)
+
+// maxNameLength is the longest name of a tenant, in characters.
+const maxNameLength = 64
+
+// Pair says whom and what a rule is for. Either may be Wildcard.
+type Pair struct {
+	// Tenant is a tenant's name of 1 to 64 characters, Guest or Wildcard.
+	Tenant string
+	// Route is a name that limit.ValidRoute accepts, or Wildcard.
+	Route string
+}
+
+// Entry is one rule and the pair that it is for. What the rule does not name
+// (algorithm, mode, prefetch, shards) is 0 and left to the handler.
+type Entry struct {
+	Pair
+	Rule limit.Rule
+}
+
+// Find returns the first rule for a request of the tenant on the route, in the
+// order (tenant, route), (tenant, *), (*, route), (*, *), each looked up in
+// every layer in turn. A tenant of "" has no rows of its own, so that only the
+// last two count. Layers may be nil. It does not allocate.
+func Find(tenant, route string, layers ...*Snapshot) (limit.Rule, bool) {
+	pairs := [...]Pair{{tenant, route}, {tenant, Wildcard}, {Wildcard, route}, {Wildcard, Wildcard}}
+	first := 0
+	if tenant == "" {
+		first = 2
+	}
+	for _, pair := range pairs[first:] {
+		for _, layer := range layers {
+			if rule, found := layer.Get(pair.Tenant, pair.Route); found {
+				return rule, true
+			}
+		}
+	}
+	return limit.Rule{}, false
+}
+
+// check reports why no rule can be for p.
+func (p Pair) check() error {
+	switch {
+	case p.Tenant == "":
+		return errors.New("the tenant is empty")
+	case !utf8.ValidString(p.Tenant):
+		return errors.New("the tenant is not valid UTF-8")
+	case utf8.RuneCountInString(p.Tenant) > maxNameLength:
+		return fmt.Errorf("the tenant is over-long: allowed are up to %d characters", maxNameLength)
+	case p.Route == Wildcard || limit.ValidRoute(p.Route):
+		return nil
+	case p.Route == "":
+		return errors.New("the route is empty")
+	case len(p.Route) > limit.MaxRouteLength:
+		return fmt.Errorf("the route is over-long: allowed are up to %d characters", limit.MaxRouteLength)
+	}
+	return fmt.Errorf("the route %q is neither a name of letters, digits, '.', '_' and '-', nor %q", p.Route, Wildcard)
+}

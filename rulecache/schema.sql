@@ -1,0 +1,30 @@
+-- The rules of the rate limiter. tenant_id and route_id may be '*', and
+-- tenant_id '~guest', for requests without a tenant. The last four columns may
+-- be left out; NULL in them means that the gateway's configuration counts.
+CREATE TABLE @table (
+  id BIGSERIAL PRIMARY KEY,
+  tenant_id VARCHAR(64) NOT NULL CHECK (tenant_id <> ''),
+  route_id VARCHAR(64) NOT NULL CHECK (route_id = '*' OR route_id ~ '^[A-Za-z0-9._-]+$'),
+  capacity INT NOT NULL CHECK (capacity > 0),
+  refill_per_second DOUBLE PRECISION NOT NULL
+    CHECK (refill_per_second > 0 AND refill_per_second < 'Infinity'),
+  algorithm VARCHAR(32)
+    CHECK (algorithm IN ('token_bucket', 'sliding_window_log', 'sliding_window_counter')),
+  mode VARCHAR(16) CHECK (mode IN ('enforce', 'shadow', 'unlimited', 'deny')),
+  prefetch VARCHAR(6) CHECK (prefetch ~ '^(auto|100000|[0-9]{1,5})$'),
+  shards SMALLINT CHECK (shards BETWEEN 1 AND 16),
+  updated_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+  UNIQUE (tenant_id, route_id));
+
+-- One notification for each statement that changes rules. It says only that
+-- something changed: the gateways read what.
+CREATE FUNCTION @function() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_notify(TG_ARGV[0], '');
+  RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER rate_limit_notify
+  AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @table
+  FOR EACH STATEMENT EXECUTE FUNCTION @function(@channel);

@@ -1,0 +1,290 @@
+package rulecache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// stopTimeout bounds how long the end of a Source is waited for.
+const stopTimeout = 5 * time.Second
+
+// ErrNotRunning is what Refresh answers while nobody has started the Source.
+var ErrNotRunning = errors.New("the rule source is not running")
+
+// Source holds the rules of one table. It is shared by all configurations that
+// name the same table, and outlives each: what belongs to one configuration is
+// in Settings. It is safe for concurrent use.
+type Source struct {
+	config   *pgconn.Config
+	poller   *poller
+	snapshot atomic.Pointer[Snapshot]
+
+	// attempt is closed at the end of the first load after a start; nil where
+	// there is nothing to wait for.
+	attempt atomic.Pointer[chan struct{}]
+
+	mu     sync.Mutex
+	users  []*user
+	latest Settings // of the newest user, and of the last one after it has gone
+	cancel context.CancelFunc
+	tried  func()        // ends the attempt of the last run
+	ended  chan struct{} // closed when the last run has ended
+	asking []chan error
+	closed bool
+	status Status
+}
+
+// user is one Start that was not stopped yet.
+type user struct{ settings Settings }
+
+// NewSource makes a Source that does nothing yet: it only reads the options,
+// and the files for TLS that they name.
+func NewSource(o Options) (*Source, error) {
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	table, err := o.identifier()
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{config: config, latest: Settings{}.complete(), ended: make(chan struct{})}
+	close(s.ended)
+	s.poller = newPoller(s, table)
+	return s, nil
+}
+
+// Start adds a user, whose settings are in force until a newer user starts or
+// this one stops. The first one starts the work in the background. The function
+// returned takes the user back, once; the last one ends the work and waits up
+// to 5 s for the end. Settings must be valid. After Destruct, Start does nothing.
+func (s *Source) Start(settings Settings) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return func() {}
+	}
+	u := &user{settings: settings.complete()}
+	s.users = append(s.users, u)
+	s.apply()
+	if len(s.users) == 1 {
+		s.run()
+	}
+	return sync.OnceFunc(func() { s.release(u) })
+}
+
+// Snapshot returns the rules in force: one atomic load. It is nil until any are
+// known, from PostgreSQL or from the store.
+func (s *Source) Snapshot() *Snapshot { return s.snapshot.Load() }
+
+// Await returns the rules in force as Snapshot does. While the first load since
+// the start of the Source has not ended, it waits for that, but no longer than
+// most and ctx allow. It never waits otherwise.
+func (s *Source) Await(ctx context.Context, most time.Duration) *Snapshot {
+	if attempt := s.attempt.Load(); attempt != nil {
+		timer := time.NewTimer(most)
+		defer timer.Stop()
+		select {
+		case <-*attempt:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return s.snapshot.Load()
+}
+
+// Refresh loads the rules now and waits until that has ended or ctx has. It
+// returns ErrNotRunning where nobody has started the Source, and else why the
+// rules could not be loaded, in words that hold nothing of the DSN.
+func (s *Source) Refresh(ctx context.Context) error {
+	s.mu.Lock()
+	if len(s.users) == 0 {
+		s.mu.Unlock()
+		return ErrNotRunning
+	}
+	answer := make(chan error, 1)
+	s.asking = append(s.asking, answer)
+	s.mu.Unlock()
+	signal(s.poller.asked)
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Status returns how the Source fares.
+func (s *Source) Status() Status {
+	snapshot := s.snapshot.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Running = len(s.users) > 0
+	status.Rules = snapshot.Len()
+	status.Rejected, _ = snapshot.Rejected()
+	status.Hash = snapshot.Hash()
+	since := status.LastSuccess
+	if since.IsZero() {
+		since = snapshot.LoadedAt()
+	}
+	if !since.IsZero() {
+		status.Age = s.poller.timing.now().Sub(since)
+	}
+	return status
+}
+
+// Destruct ends the work for all users and waits up to 5 s for the end. The
+// rules stay known.
+func (s *Source) Destruct() error {
+	s.mu.Lock()
+	s.closed = true
+	s.users = nil
+	ended := s.halt()
+	s.mu.Unlock()
+	return await(ended)
+}
+
+// release takes a user back.
+func (s *Source) release(u *user) {
+	s.mu.Lock()
+	s.users = slices.DeleteFunc(s.users, func(other *user) bool { return other == u })
+	s.apply()
+	if len(s.users) > 0 {
+		s.mu.Unlock()
+		return
+	}
+	ended := s.halt()
+	s.mu.Unlock()
+	_ = await(ended)
+}
+
+// run starts the poller when the run before has ended. The caller holds mu.
+func (s *Source) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	before, ended, attempt := s.ended, make(chan struct{}), make(chan struct{})
+	s.cancel, s.ended = cancel, ended
+	s.attempt.Store(&attempt)
+	tried := sync.OnceFunc(func() {
+		s.attempt.CompareAndSwap(&attempt, nil)
+		close(attempt)
+	})
+	s.tried = tried
+	go func() {
+		defer close(ended)
+		<-before
+		s.poller.run(ctx, tried)
+		s.forget()
+	}()
+}
+
+// forget drops the settings of a configuration that has gone.
+func (s *Source) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.users) == 0 {
+		s.latest = Settings{}.complete()
+	}
+}
+
+// halt tells the poller to end, and lets everyone go who waits for it. It
+// returns what closes when it has ended. The caller holds mu.
+func (s *Source) halt() chan struct{} {
+	if s.cancel != nil {
+		s.cancel()
+		s.tried()
+		s.cancel = nil
+	}
+	for _, answer := range s.asking {
+		answer <- ErrNotRunning
+	}
+	s.asking = nil
+	return s.ended
+}
+
+func await(ended chan struct{}) error {
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-timer.C:
+		return errors.New("stopping the rule source: it has not ended in time and ends later")
+	}
+}
+
+// apply puts the settings of the newest user in force. The caller holds mu.
+func (s *Source) apply() {
+	if len(s.users) > 0 {
+		s.latest = s.users[len(s.users)-1].settings
+		signal(s.poller.asked)
+	}
+}
+
+// settings returns the settings in force.
+func (s *Source) settings() Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
+}
+
+// anyoneAsks reports whether a Refresh waits.
+func (s *Source) anyoneAsks() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asking) > 0
+}
+
+// takeAsking returns those that wait for the load that begins now.
+func (s *Source) takeAsking() []chan error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asking := s.asking
+	s.asking = nil
+	return asking
+}
+
+// publish puts a snapshot in force.
+func (s *Source) publish(snapshot *Snapshot) { s.snapshot.Store(snapshot) }
+
+// publishFirst puts a snapshot in force where there is none.
+func (s *Source) publishFirst(snapshot *Snapshot) bool {
+	return s.snapshot.CompareAndSwap(nil, snapshot)
+}
+
+// failed notes a failed load, and reports whether it is news.
+func (s *Source) failed(why fault) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Failures++
+	news := s.status.LastError != string(why)
+	s.status.LastError = string(why)
+	return news
+}
+
+// succeeded notes a load, and reports whether the one before failed.
+func (s *Source) succeeded(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	recovered := s.status.Failures > 0
+	s.status.Failures, s.status.LastError, s.status.LastSuccess = 0, "", now
+	return recovered
+}
+
+func (s *Source) setListening(listening bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Listening = listening
+}
+
+func (s *Source) setPollOnly(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.PollOnly = why
+}

@@ -1,0 +1,96 @@
+package rulecache
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// storedVersion is the version of the form in which snapshots are stored. A
+// snapshot of another version is not used.
+const storedVersion = 1
+
+// storedSnapshot is the JSON of a snapshot.
+type storedSnapshot struct {
+	Version  int          `json:"version"`
+	LoadedAt time.Time    `json:"loaded_at"`
+	Hash     string       `json:"hash"`
+	Rules    []storedRule `json:"rules"`
+}
+
+// storedRule is the JSON of one rule; its words are those of static rules.
+type storedRule struct {
+	Tenant    string  `json:"tenant"`
+	Route     string  `json:"route"`
+	Capacity  int64   `json:"capacity"`
+	Refill    float64 `json:"refill_per_second"`
+	Algorithm string  `json:"algorithm,omitempty"`
+	Mode      string  `json:"mode,omitempty"`
+	Prefetch  int32   `json:"prefetch,omitempty"`
+	Shards    uint8   `json:"shards,omitempty"`
+}
+
+// encode returns the JSON of s.
+func (s *Snapshot) encode() ([]byte, error) {
+	stored := storedSnapshot{
+		Version: storedVersion, LoadedAt: s.loadedAt, Hash: s.hash,
+		Rules: make([]storedRule, 0, len(s.rules)),
+	}
+	for pair, rule := range s.rules {
+		stored.Rules = append(stored.Rules, storedRule{
+			Tenant: pair.Tenant, Route: pair.Route, Capacity: rule.Capacity, Refill: rule.Refill,
+			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Prefetch: rule.Prefetch, Shards: rule.Shards,
+		})
+	}
+	return json.Marshal(stored)
+}
+
+// decode reads what encode wrote. Whatever does not add up refuses it whole,
+// because half a set of rules is worse than the defaults.
+func decode(text []byte, maxRules int) (*Snapshot, error) {
+	var stored storedSnapshot
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, errors.New("it is not the JSON of a snapshot")
+	}
+	switch {
+	case stored.Version != storedVersion:
+		return nil, fmt.Errorf("its version is %d, not %d", stored.Version, storedVersion)
+	case len(stored.Rules) > maxRules:
+		return nil, fmt.Errorf("it has more than max_rules (%d) rules", maxRules)
+	}
+	entries := make([]Entry, len(stored.Rules))
+	for i, rule := range stored.Rules {
+		entry, err := rule.entry()
+		if err != nil {
+			return nil, fmt.Errorf("rule number %d: %w", i+1, err)
+		}
+		entries[i] = entry
+	}
+	snapshot, err := NewSnapshot(entries)
+	switch {
+	case err != nil:
+		return nil, errors.New("a rule in it is out of bounds or given twice")
+	case snapshot.hash != stored.Hash:
+		return nil, errors.New("its rules are not those that were stored")
+	}
+	snapshot.loadedAt = stored.LoadedAt
+	return snapshot, nil
+}
+
+func (r storedRule) entry() (entry Entry, err error) {
+	rule := limit.Rule{Capacity: r.Capacity, Refill: r.Refill, Prefetch: r.Prefetch, Shards: r.Shards}
+	if r.Algorithm != "" {
+		if rule.Algorithm, err = limit.ParseAlgorithm(r.Algorithm); err != nil {
+			return Entry{}, err
+		}
+	}
+	if r.Mode != "" {
+		if rule.Mode, err = limit.ParseMode(r.Mode); err != nil {
+			return Entry{}, err
+		}
+	}
+	return Entry{Pair: Pair{Tenant: r.Tenant, Route: r.Route}, Rule: rule}, nil
+}

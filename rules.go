@@ -1,0 +1,201 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// Rules says which PostgreSQL table holds the rules and how changes are seen.
+type Rules struct {
+	// The database: a URL `postgres://user:pass@host:port/database`. Required.
+	DSN string `json:"dsn,omitempty"`
+
+	// The table, with its schema if it needs one. Default: `rate_limit_rule`.
+	Table string `json:"table,omitempty"`
+
+	// How old the rules may become before the table is asked for changes, from
+	// 1 s to 24 h. A notification makes it sooner. Default: 30s.
+	Refresh caddy.Duration `json:"refresh,omitempty"`
+
+	// The channel that notifications of changes come on, up to 63 bytes.
+	// Default: `rate_limit_rule`.
+	Channel string `json:"channel,omitempty"`
+
+	// Whether to listen for notifications; otherwise the table is only polled.
+	// Default: true.
+	Listen *bool `json:"listen,omitempty"`
+
+	// How many rules there may be, from 1 to 10,000,000. A table with more is
+	// refused whole, and the rules that were known stay. Default: 1000000.
+	MaxRules int `json:"max_rules,omitempty"`
+}
+
+// StaticRule is a rule for one tenant and one route that stands in the
+// configuration.
+type StaticRule struct {
+	// The tenant, up to 64 characters, or `*` for all. Required.
+	Tenant string `json:"tenant,omitempty"`
+
+	// The route, or `*` for all. Required.
+	Route string `json:"route,omitempty"`
+
+	// How many tokens the bucket holds, from 1 to 2147483647. Required.
+	Capacity int64 `json:"capacity,omitempty"`
+
+	// How many tokens come back each second. Capacity / refill_per_second is from
+	// 1 ms to 10 years. Required.
+	RefillPerSecond float64 `json:"refill_per_second,omitempty"`
+
+	// How the bucket counts: `token_bucket`. Others are not yet supported.
+	// Default: the handler's.
+	Algorithm string `json:"algorithm,omitempty"`
+
+	// What a refusal means: `enforce`. Others are not yet supported. Default: the
+	// handler's.
+	Mode string `json:"mode,omitempty"`
+
+	// How many tokens are taken ahead. Not yet supported. Default: the handler's.
+	Prefetch string `json:"prefetch,omitempty"`
+
+	// Into how many parts the bucket is split. Not yet supported. Default: the
+	// handler's.
+	Shards int `json:"shards,omitempty"`
+}
+
+// Limit is how much may be asked where no rule is found.
+type Limit struct {
+	// The route that the limit is for. Default: the handler's.
+	Route string `json:"route,omitempty"`
+
+	// How many tokens the bucket holds, from 1 to 2147483647. Required.
+	Capacity int64 `json:"capacity,omitempty"`
+
+	// How many tokens come back each second. Capacity / refill_per_second is from
+	// 1 ms to 10 years. Required.
+	RefillPerSecond float64 `json:"refill_per_second,omitempty"`
+}
+
+func (r *Rules) check() error {
+	errs := []error{
+		refreshBounds.checkSet("rules.refresh", time.Duration(r.Refresh)),
+		maxRulesBounds.checkSet("rules.max_rules", r.MaxRules),
+	}
+	if r.DSN == "" {
+		return errors.Join(append(errs, errors.New("rules.dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway"))...)
+	}
+	if err := r.options().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("rules: %w", err))
+	}
+	if err := r.settings().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("rules: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// options returns what connects to the table.
+func (r *Rules) options() rulecache.Options {
+	return rulecache.Options{DSN: r.DSN, Table: r.Table}
+}
+
+// settings returns how the table is read.
+func (r *Rules) settings() rulecache.Settings {
+	return rulecache.Settings{
+		Refresh:   time.Duration(r.Refresh),
+		Channel:   r.Channel,
+		ListenOff: r.Listen != nil && !*r.Listen,
+		MaxRules:  r.MaxRules,
+	}
+}
+
+// staticSnapshot makes the static rules a rule set.
+func staticSnapshot(rules []StaticRule) (*rulecache.Snapshot, error) {
+	entries := make([]rulecache.Entry, 0, len(rules))
+	for i := range rules {
+		entry, err := rules[i].entry(fmt.Sprintf("static_rules[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	snapshot, err := rulecache.NewSnapshot(entries)
+	if err != nil {
+		return nil, fmt.Errorf("static_rules: %w", err)
+	}
+	return snapshot, nil
+}
+
+// entry checks the rule and returns it as one of a rule set.
+func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
+	err := firstUnsupported([]unsupported{
+		{field + ".tenant", "a rule for " + rulecache.Guest, r.Tenant == rulecache.Guest},
+		{field + ".algorithm", r.Algorithm, isWindow(r.Algorithm)},
+		{field + ".mode", "mode " + r.Mode, r.Mode == "shadow" || r.Mode == "unlimited" || r.Mode == "deny"},
+		{field + ".prefetch", "prefetch", r.Prefetch != ""},
+		{field + ".shards", "shards", r.Shards != 0},
+	})
+	if err != nil {
+		return rulecache.Entry{}, err
+	}
+	if r.Tenant == "" || r.Route == "" {
+		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
+	}
+	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond}
+	if r.Algorithm != "" {
+		if wanted.Algorithm, err = limit.ParseAlgorithm(r.Algorithm); err != nil {
+			return rulecache.Entry{}, fmt.Errorf("%s.algorithm: %w", field, err)
+		}
+	}
+	if r.Mode != "" {
+		if wanted.Mode, err = limit.ParseMode(r.Mode); err != nil {
+			return rulecache.Entry{}, fmt.Errorf("%s.mode: %w", field, err)
+		}
+	}
+	rule, err := limit.NewRule(wanted)
+	if err != nil {
+		return rulecache.Entry{}, fmt.Errorf("%s: %w", field, err)
+	}
+	return rulecache.Entry{Pair: rulecache.Pair{Tenant: r.Tenant, Route: r.Route}, Rule: rule}, nil
+}
+
+// rule checks the limit; without one there is no rule.
+func (l *Limit) rule(field string) (*limit.Rule, error) {
+	if l == nil {
+		return nil, nil
+	}
+	rule, err := limit.NewRule(limit.Rule{Capacity: l.Capacity, Refill: l.RefillPerSecond})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return &rule, nil
+}
+
+// ownLimit returns the handler's limit for the route, if it has one.
+func ownLimit(limits []Limit, route string) (own limit.Rule, found bool, err error) {
+	seen := map[string]bool{}
+	for i := range limits {
+		field := fmt.Sprintf("limits[%d]", i)
+		name := limits[i].Route
+		if name == "" {
+			name = route
+		}
+		switch {
+		case name != route:
+			return own, false, fmt.Errorf("%s.route: %q is not the handler's route, which is %q", field, name, route)
+		case seen[name]:
+			return own, false, fmt.Errorf("%s: the route %q has a limit already", field, name)
+		}
+		seen[name] = true
+		rule, err := limits[i].rule(field)
+		if err != nil {
+			return own, false, err
+		}
+		own, found = *rule, true
+	}
+	return own, found, nil
+}
