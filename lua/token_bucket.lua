@@ -31,7 +31,7 @@ local function bucket_alone(key, argument, cost, count)
   local tokens, ts, exists = tonumber(raw[1]), tonumber(raw[2]), true
   if not raw.err and not raw[1] and not raw[2] then
     tokens, ts, exists = capacity, now, false
-  elseif not tokens or not ts or tokens - tokens ~= 0 or tokens < 0 or not (ts <= now) or cost > capacity then
+  elseif not tokens or not ts or tokens - tokens ~= 0 or tokens < 0 or not (ts <= now) then
     return
   end
   tokens = min(capacity, tokens)
@@ -49,7 +49,8 @@ local function bucket_alone(key, argument, cost, count)
   elseif exists and count > 0 then
     keep(key, window, full, full)
   end
-  return granted, min(capacity, floor(balance + TINY)), bucket_wait(tokens, since, refill, cost), full
+  local retry = cost > capacity and -1 or bucket_wait(tokens, since, refill, cost)
+  return granted, min(capacity, floor(balance + TINY)), retry, full
 end
 
 local function token_bucket()

@@ -86,5 +86,5 @@ func (c *untilContext) Err() error { return nil }
 // Value returns nil.
 func (c *untilContext) Value(any) any { return nil }
 
-// Interface guards
+// Interface guards.
 var _ context.Context = (*untilContext)(nil)

@@ -28,26 +28,6 @@ var (
 	errEarly = fmt.Errorf("asking for less time than the request's: %w", context.DeadlineExceeded)
 )
 
-// reasons are the words of Reason for error replies, by their class.
-var reasons = [...]struct{ class, reason string }{
-	{"OOM", "oom"},
-	{"READONLY", "readonly"},
-	{"LOADING", "loading"},
-	{"MISCONF", "misconf"},
-	{"NOAUTH", "noauth"},
-	{"WRONGPASS", "noauth"},
-	{"CLUSTERDOWN", "clusterdown"},
-	{"MASTERDOWN", "masterdown"},
-	{"NOPERM", "noperm"},
-	{"NOREPLICAS", "noreplicas"},
-	{"BUSY", "busy"},
-	{"MOVED", "moved"},
-	{"ASK", "moved"},
-	{"TRYAGAIN", "tryagain"},
-	{"WRONGTYPE", "wrongtype"},
-	{"NOSCRIPT", "noscript"},
-}
-
 // Reason returns one word for why nobody in Redis decided, for a metric's label:
 // timeout, canceled, breaker_open, wait (no connection was free in time),
 // connection, oom, readonly, loading, misconf, noauth, clusterdown, masterdown,
@@ -81,16 +61,20 @@ func Reason(err error) string {
 
 // replyReason classifies an error that Redis replied, "" where it is none.
 func replyReason(err error) string {
-	class := replyClass(err)
-	if class == "" {
+	if !fromRedis(err) {
 		return ""
 	}
-	for _, r := range reasons {
-		if r.class == class {
-			return r.reason
-		}
+	switch class := replyClass(err); class {
+	case "OOM", "READONLY", "LOADING", "MISCONF", "NOAUTH", "CLUSTERDOWN", "MASTERDOWN", "NOPERM",
+		"NOREPLICAS", "BUSY", "MOVED", "TRYAGAIN", "WRONGTYPE", "NOSCRIPT":
+		return strings.ToLower(class)
+	case "WRONGPASS":
+		return "noauth"
+	case "ASK":
+		return "moved"
+	default:
+		return "other"
 	}
-	return "other"
 }
 
 func transportReason(err error) string {

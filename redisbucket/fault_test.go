@@ -118,8 +118,8 @@ func TestT2LostReply(t *testing.T) {
 
 func TestT3Dialling(t *testing.T) {
 	t.Parallel()
-	plain := servertest.Redis(t)
-	late, slow := servertest.NewProxy(t, plain.Addr), servertest.NewProxy(t, plain.Addr)
+	plain, other := servertest.Redis(t), servertest.Redis(t)
+	late, slow := servertest.NewProxy(t, plain.Addr), servertest.NewProxy(t, other.Addr)
 	late.Set(t, servertest.Fault{ConnectDelay: 10 * time.Millisecond})
 	slow.Set(t, servertest.Fault{ReplyDelay: 2 * time.Millisecond})
 	secure := servertest.RedisTLS(t)
@@ -134,13 +134,14 @@ func TestT3Dialling(t *testing.T) {
 			Options{TLS: TLS{CAFile: certificate.CertFile, CertFile: certificate.CertFile, KeyFile: certificate.KeyFile}},
 		},
 		"connecting takes 10 ms": {plain, Options{URL: "redis://" + late.Addr()}},
-		"replies take 2 ms":      {plain, Options{URL: "redis://" + slow.Addr()}},
+		"replies take 2 ms":      {other, Options{URL: "redis://" + slow.Addr()}},
 	} {
 		if test.options.URL == "" {
 			test.options.URL = test.server.URL()
 			test.options.TLS.CAFile = test.server.Certificate.CertFile
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := started(t, test.options)
 			r := rule(t, 1_000_000, 1)
 			for range 2 {
@@ -323,7 +324,7 @@ func TestF6ReadOnly(t *testing.T) {
 	r := rule(t, 1000, 0.001)
 	take(t, p, r)
 	host, port, _ := strings.Cut(successor.Addr, ":")
-	require.NoError(t, p.server.Client(t).SlaveOf(t.Context(), host, port).Err())
+	require.NoError(t, p.server.Client(t).ReplicaOf(t.Context(), host, port).Err())
 	p.proxy.SetUpstream(successor.Addr)
 	reasons := map[string]bool{}
 	begin := time.Now()

@@ -136,12 +136,25 @@ func TestPoolKey(t *testing.T) {
 	}
 	keys := map[string]Options{base.PoolKey(): base}
 	for _, o := range []Options{
-		{URL: "redis://u:p2@h"}, {URL: "redis://u2:p@h"}, {URL: "redis://up:@h"}, {URL: "redis://u:p@h2"},
-		{URL: "redis://u:p@h/1"}, {URL: "redis://u:p@h:1"}, {URL: "rediss://u:p@h"}, {URL: "rediss://u:p@h?skip_verify=1"},
-		{URL: "unix://u:p@/h"}, {URL: "nonsense"}, {URL: ""},
+		{URL: "redis://u:p2@h"},
+		{URL: "redis://u2:p@h"},
+		{URL: "redis://up:@h"},
+		{URL: "redis://u:p@h2"},
+		{URL: "redis://u:p@h/1"},
+		{URL: "redis://u:p@h:1"},
+		{URL: "rediss://u:p@h"},
+		{URL: "rediss://u:p@h?skip_verify=1"},
+		{URL: "unix://u:p@/h"},
+		{URL: "nonsense"},
+		{URL: ""},
 		{URL: base.URL, DialTimeout: 2 * time.Second},
-		{URL: base.URL, Breaker: Breaker{Failures: 6}}, {URL: base.URL, Breaker: Breaker{Open: 2 * time.Second}}, {URL: base.URL, Breaker: Breaker{Off: true}},
-		{URL: base.URL, TLS: TLS{CAFile: "x"}}, {URL: base.URL, TLS: TLS{CertFile: "x"}}, {URL: base.URL, TLS: TLS{KeyFile: "x"}}, {URL: base.URL, TLS: TLS{ServerName: "x"}},
+		{URL: base.URL, Breaker: Breaker{Failures: 6}},
+		{URL: base.URL, Breaker: Breaker{Open: 2 * time.Second}},
+		{URL: base.URL, Breaker: Breaker{Off: true}},
+		{URL: base.URL, TLS: TLS{CAFile: "x"}},
+		{URL: base.URL, TLS: TLS{CertFile: "x"}},
+		{URL: base.URL, TLS: TLS{KeyFile: "x"}},
+		{URL: base.URL, TLS: TLS{ServerName: "x"}},
 	} {
 		key := o.PoolKey()
 		require.Len(t, key, 64)

@@ -135,5 +135,5 @@ func number(data []byte, kind byte) (n int64, rest []byte, ok bool) {
 	return n, rest, true
 }
 
-// Interface guards
+// Interface guards.
 var _ redis.Error = replyError("")
