@@ -96,6 +96,7 @@ func TestT1Budget(t *testing.T) {
 				_, err := l.Take(t.Context(), req)
 				require.Error(t, err)
 				require.Less(t, time.Since(begin), patience)
+				t.Logf("%s after %s", Reason(err), time.Since(begin))
 			}
 			node.Warm(t.Context())
 		})
@@ -665,6 +666,27 @@ func TestPasswordAndUnixSocket(t *testing.T) {
 		require.Equal(t, "noauth", Reason(err), "%v", err)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
+}
+
+// TestLeastRights runs with the rights that the script and the connection need.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	rights := "acl setuser limiter on >pw resetkeys ~rl:* nocommands +eval +evalsha +ping +time +del +pttl +pexpire +hmget +hset " +
+		"+zadd +zcard +zcount +zrem +zrangebyscore +zrevrange +zremrangebyrank"
+	var command []any
+	for _, word := range strings.Fields(rights) {
+		command = append(command, word)
+	}
+	require.NoError(t, server.Client(t).Do(t.Context(), command...).Err())
+	l := started(t, Options{URL: "redis://limiter:pw@" + server.Addr})
+	for range 3 {
+		for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+			take(t, l, ruleOf(t, algorithm, 2, 0.001))
+		}
+	}
+	require.NoError(t, l.Reset(t.Context(), theKey))
+	require.Empty(t, l.node.Status().LastReason)
 }
 
 // TestO2ScriptCache: one text whatever the rules are.
