@@ -35,7 +35,20 @@ type Script struct {
 // Take returns the script that takes tokens. Every call returns the same text,
 // so a server caches it once whatever the rules are.
 func Take() Script {
-	text := strings.Join([]string{state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n")
+	text := stripped(strings.Join([]string{state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n"))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
+}
+
+// stripped leaves out comments and empty lines: a server that does not know the
+// script is sent the whole of it within a request's few milliseconds.
+func stripped(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "--") {
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
 }

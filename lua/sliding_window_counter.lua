@@ -6,108 +6,110 @@
 -- window and in the one before). No key is an unused counter.
 -- ARGV of its rule: 3 capacity refill_per_second window_ms
 
--- counter_roll(b) brings the state forward to the window that now lies in.
-local function counter_roll(b)
-  local passed = math.floor((now - b.start) / b.window)
-  if passed >= 1 then
-    b.prev = passed == 1 and b.cur or 0
-    b.cur = 0
-    b.start = b.start + passed * b.window
-  end
-end
-
-local function counter_read(b)
-  local raw = redis.pcall('HMGET', b.key, 'start', 'cur', 'prev')
-  if raw.err then
-    local err = recover(b, raw)
-    if err then
-      return err
+local function sliding_window_counter()
+  -- counter_roll(b) brings the state forward to the window that now lies in.
+  local function counter_roll(b)
+    local passed = floor((now - b.start) / b.window)
+    if passed >= 1 then
+      b.prev = passed == 1 and b.cur or 0
+      b.cur = 0
+      b.start = b.start + passed * b.window
     end
   end
-  local start, cur, prev = finite(raw[1]), finite(raw[2]), finite(raw[3])
-  b.exists = b.exists or raw[1] or raw[2] or raw[3]
-  if not start or not cur or not prev or cur < 0 or prev < 0 then
-    b.broken = b.exists
-    start, cur, prev = now, 0, 0
-  elseif start > now + AHEAD then
-    b.broken = true
-    start = now
+
+  local function counter_read(b)
+    local raw = pcall('HMGET', b.key, 'start', 'cur', 'prev')
+    if raw.err then
+      local err = recover(b, raw)
+      if err then
+        return err
+      end
+    end
+    local start, cur, prev = finite(raw[1]), finite(raw[2]), finite(raw[3])
+    b.exists = b.exists or raw[1] or raw[2] or raw[3]
+    if not start or not cur or not prev or cur < 0 or prev < 0 then
+      b.broken = b.exists
+      start, cur, prev = now, 0, 0
+    elseif start > now + AHEAD then
+      b.broken = true
+      start = now
+    end
+    b.start, b.cur, b.prev = start, cur, prev
+    counter_roll(b)
   end
-  b.start, b.cur, b.prev = start, cur, prev
-  counter_roll(b)
-end
 
--- counter_weighed(cur, prev, elapsed, window) is what counts as taken at elapsed
--- ms into a window.
-local function counter_weighed(cur, prev, elapsed, window)
-  return cur + prev * (1 - math.min(math.max(elapsed / window, 0), 1))
-end
-
-local function counter_used(b)
-  return counter_weighed(b.cur, b.prev, now - b.start, b.window)
-end
-
-local function counter_room(b)
-  return b.capacity - counter_used(b) + TINY
-end
-
--- counter_drain(b, cur, prev, goal) is how many ms into a window prev has faded
--- so far that no more than goal counts as taken.
-local function counter_drain(b, cur, prev, goal)
-  if prev <= 0 then
-    return 0
+  -- counter_weighed(cur, prev, elapsed, window) is what counts as taken at elapsed
+  -- ms into a window.
+  local function counter_weighed(cur, prev, elapsed, window)
+    return cur + prev * (1 - min(max(elapsed / window, 0), 1))
   end
-  local elapsed = math.max(0, math.ceil(b.window * (1 - (goal - cur) / prev) - 1e-6))
-  if counter_weighed(cur, prev, elapsed, b.window) > goal + TINY then
-    elapsed = elapsed + 1
+
+  local function counter_used(b)
+    return counter_weighed(b.cur, b.prev, now - b.start, b.window)
   end
-  return elapsed
-end
 
-local function counter_wait(b, cost)
-  local goal = b.capacity - cost
-  if counter_used(b) <= goal + TINY then
-    return 0
+  local function counter_room(b)
+    return b.capacity - counter_used(b) + TINY
   end
-  local elapsed = now - b.start
-  if b.cur <= goal then
-    return counter_drain(b, b.cur, b.prev, goal) - elapsed
+
+  -- counter_drain(b, cur, prev, goal) is how many ms into a window prev has faded
+  -- so far that no more than goal counts as taken.
+  local function counter_drain(b, cur, prev, goal)
+    if prev <= 0 then
+      return 0
+    end
+    local elapsed = max(0, ceil(b.window * (1 - (goal - cur) / prev) - 1e-6))
+    if counter_weighed(cur, prev, elapsed, b.window) > goal + TINY then
+      elapsed = elapsed + 1
+    end
+    return elapsed
   end
-  return b.window - elapsed + counter_drain(b, 0, b.cur, goal)
-end
 
-local function counter_full(b)
-  if b.cur > 0 then
-    return 2 * b.window - (now - b.start)
+  local function counter_wait(b, cost)
+    local goal = b.capacity - cost
+    if counter_used(b) <= goal + TINY then
+      return 0
+    end
+    local elapsed = now - b.start
+    if b.cur <= goal then
+      return counter_drain(b, b.cur, b.prev, goal) - elapsed
+    end
+    return b.window - elapsed + counter_drain(b, 0, b.cur, goal)
   end
-  return b.prev > 0 and b.window - (now - b.start) or 0
-end
 
-local function counter_store(b)
-  clear(b)
-  redis.call('HSET', b.key, 'start', whole(b.start), 'cur', whole(b.cur), 'prev', whole(b.prev))
-end
+  local function counter_full(b)
+    if b.cur > 0 then
+      return 2 * b.window - (now - b.start)
+    end
+    return b.prev > 0 and b.window - (now - b.start) or 0
+  end
 
-local function counter_take(b, tokens)
-  b.cur = b.cur + tokens
-  counter_store(b)
-  keep(b, math.max(b.window, counter_full(b)), counter_full(b))
-end
+  local function counter_store(b)
+    clear(b)
+    call('HSET', b.key, 'start', whole(b.start), 'cur', whole(b.cur), 'prev', whole(b.prev))
+  end
 
-local function counter_refuse(b)
-  if b.broken then
+  local function counter_take(b, tokens)
+    b.cur = b.cur + tokens
     counter_store(b)
+    keep(b.key, b.window, max(b.window, counter_full(b)), counter_full(b))
   end
-  if b.exists then
-    keep(b, counter_full(b), counter_full(b))
+
+  local function counter_refuse(b)
+    if b.broken then
+      counter_store(b)
+    end
+    if b.exists then
+      keep(b.key, b.window, counter_full(b), counter_full(b))
+    end
   end
-end
 
-local function counter_report(b, cost)
-  local left = math.min(b.capacity, math.max(0, math.floor(counter_room(b))))
-  return left, cost > b.capacity and -1 or counter_wait(b, cost), counter_full(b)
-end
+  local function counter_report(b, cost)
+    local left = min(b.capacity, max(0, floor(counter_room(b))))
+    return left, cost > b.capacity and -1 or counter_wait(b, cost), counter_full(b)
+  end
 
-local sliding_window_counter = {
-  read = counter_read, room = counter_room, take = counter_take, refuse = counter_refuse, report = counter_report,
-}
+  return {
+    read = counter_read, room = counter_room, take = counter_take, refuse = counter_refuse, report = counter_report,
+  }
+end

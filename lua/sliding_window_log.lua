@@ -4,108 +4,110 @@
 -- with the µs of Redis' clock. What was refused is not in it.
 -- ARGV of its rule: 2 capacity refill_per_second window_ms
 
--- The most members that one repair moves, or one grant trims at least.
-local LOG_BATCH = 1000
+local function sliding_window_log()
+  -- The most members that one repair moves, or one grant trims at least.
+  local LOG_BATCH = 1000
 
-local function log_read(b)
-  b.span = b.window * 1000
-  b.start = '(' .. whole(now_us - b.span)
-  local newest = redis.pcall('ZREVRANGE', b.key, 0, 0, 'WITHSCORES')
-  if newest.err then
-    local err = recover(b, newest)
-    if err then
-      return err
+  local function log_read(b)
+    b.span = b.window * 1000
+    b.start = '(' .. whole(now_us - b.span)
+    local newest = pcall('ZREVRANGE', b.key, 0, 0, 'WITHSCORES')
+    if newest.err then
+      local err = recover(b, newest)
+      if err then
+        return err
+      end
+    end
+    b.used, b.newest = 0, tonumber(newest[2])
+    if b.newest then
+      b.exists = true
+      b.used = call('ZCOUNT', b.key, b.start, '+inf')
+      b.broken = b.newest > now_us + AHEAD * 1000
     end
   end
-  b.used, b.newest = 0, tonumber(newest[2])
-  if b.newest then
-    b.exists = true
-    b.used = redis.call('ZCOUNT', b.key, b.start, '+inf')
-    b.broken = b.newest > now_us + AHEAD * 1000
+
+  local function log_room(b)
+    return b.capacity - b.used
   end
-end
 
-local function log_room(b)
-  return b.capacity - b.used
-end
-
--- log_expiry(b, score) is the ms until a token taken at score is free again.
-local function log_expiry(b, score)
-  if score > now_us + AHEAD * 1000 then
-    score = now_us
+  -- log_expiry(b, score) is the ms until a token taken at score is free again.
+  local function log_expiry(b, score)
+    if score > now_us + AHEAD * 1000 then
+      score = now_us
+    end
+    return max(0, ceil((score + b.span - now_us) / 1000))
   end
-  return math.max(0, math.ceil((score + b.span - now_us) / 1000))
-end
 
-local function log_full(b)
-  return b.used > 0 and log_expiry(b, b.newest) or 0
-end
+  local function log_full(b)
+    return b.used > 0 and log_expiry(b, b.newest) or 0
+  end
 
--- log_add(b, count) writes count members of this instant, after those there are.
-local function log_add(b, count)
-  local first = redis.call('ZCOUNT', b.key, whole(now_us), whole(now_us))
-  local add = {}
-  for i = 0, count - 1 do
-    add[#add + 1] = whole(now_us)
-    add[#add + 1] = whole(now_us) .. '-' .. whole(first + i)
-    if #add == LOG_BATCH or i == count - 1 then
-      redis.call('ZADD', b.key, unpack(add))
-      add = {}
+  -- log_add(b, count) writes count members of this instant, after those there are.
+  local function log_add(b, count)
+    local first = call('ZCOUNT', b.key, whole(now_us), whole(now_us))
+    local add = {}
+    for i = 0, count - 1 do
+      add[#add + 1] = whole(now_us)
+      add[#add + 1] = whole(now_us) .. '-' .. whole(first + i)
+      if #add == LOG_BATCH or i == count - 1 then
+        call('ZADD', b.key, unpack(add))
+        add = {}
+      end
     end
   end
-end
 
--- log_repair(b) moves members from a time that has not come to now. What one
--- call leaves, the next ones move.
-local function log_repair(b)
-  clear(b)
-  local from = '(' .. whole(now_us + AHEAD * 1000)
-  local early = redis.call('ZRANGEBYSCORE', b.key, from, '+inf', 'LIMIT', 0, LOG_BATCH)
-  if #early > 0 then
-    redis.call('ZREM', b.key, unpack(early))
-    log_add(b, #early)
-    b.newest = tonumber(redis.call('ZREVRANGE', b.key, 0, 0, 'WITHSCORES')[2])
+  -- log_repair(b) moves members from a time that has not come to now. What one
+  -- call leaves, the next ones move.
+  local function log_repair(b)
+    clear(b)
+    local from = '(' .. whole(now_us + AHEAD * 1000)
+    local early = call('ZRANGEBYSCORE', b.key, from, '+inf', 'LIMIT', 0, LOG_BATCH)
+    if #early > 0 then
+      call('ZREM', b.key, unpack(early))
+      log_add(b, #early)
+      b.newest = tonumber(call('ZREVRANGE', b.key, 0, 0, 'WITHSCORES')[2])
+    end
   end
-end
 
-local function log_take(b, tokens)
-  if b.broken then
-    log_repair(b)
+  local function log_take(b, tokens)
+    if b.broken then
+      log_repair(b)
+    end
+    local expired = call('ZCARD', b.key) - b.used
+    if expired > 0 then
+      call('ZREMRANGEBYRANK', b.key, 0, min(expired, max(tokens, LOG_BATCH)) - 1)
+    end
+    log_add(b, tokens)
+    b.exists, b.used, b.newest = true, b.used + tokens, max(b.newest or now_us, now_us)
+    local full = log_full(b)
+    keep(b.key, b.window, max(b.window, full), full)
   end
-  local expired = redis.call('ZCARD', b.key) - b.used
-  if expired > 0 then
-    redis.call('ZREMRANGEBYRANK', b.key, 0, math.min(expired, math.max(tokens, LOG_BATCH)) - 1)
-  end
-  log_add(b, tokens)
-  b.exists, b.used, b.newest = true, b.used + tokens, math.max(b.newest or now_us, now_us)
-  local full = log_full(b)
-  keep(b, math.max(b.window, full), full)
-end
 
-local function log_refuse(b)
-  if b.broken then
-    log_repair(b)
+  local function log_refuse(b)
+    if b.broken then
+      log_repair(b)
+    end
+    if b.exists then
+      keep(b.key, b.window, log_full(b), log_full(b))
+    end
   end
-  if b.exists then
-    keep(b, log_full(b), log_full(b))
+
+  -- log_wait(b, cost) is the ms until enough of the oldest tokens are free again.
+  local function log_wait(b, cost)
+    local short = b.used + cost - b.capacity
+    if short <= 0 then
+      return 0
+    end
+    local last = call('ZRANGEBYSCORE', b.key, b.start, '+inf', 'WITHSCORES', 'LIMIT', short - 1, 1)
+    return log_expiry(b, tonumber(last[2]) or now_us)
   end
-end
 
--- log_wait(b, cost) is the ms until enough of the oldest tokens are free again.
-local function log_wait(b, cost)
-  local short = b.used + cost - b.capacity
-  if short <= 0 then
-    return 0
+  local function log_report(b, cost)
+    local left = max(0, b.capacity - b.used)
+    return left, cost > b.capacity and -1 or log_wait(b, cost), log_full(b)
   end
-  local last = redis.call('ZRANGEBYSCORE', b.key, b.start, '+inf', 'WITHSCORES', 'LIMIT', short - 1, 1)
-  return log_expiry(b, tonumber(last[2]) or now_us)
-end
 
-local function log_report(b, cost)
-  local left = math.max(0, b.capacity - b.used)
-  return left, cost > b.capacity and -1 or log_wait(b, cost), log_full(b)
+  return {
+    read = log_read, room = log_room, take = log_take, refuse = log_refuse, report = log_report,
+  }
 end
-
-local sliding_window_log = {
-  read = log_read, room = log_room, take = log_take, refuse = log_refuse, report = log_report,
-}

@@ -8,9 +8,13 @@
 --   foreign  the key holds another type: it reads as full, and a write deletes it
 --   broken   a write is due even where nothing is taken
 
-local time = redis.call('TIME')
+local call, pcall = redis.call, redis.pcall
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local format = string.format
+
+local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local now = math.floor(now_us / 1000)
+local now = floor(now_us / 1000)
 
 -- A stamp up to this far ahead is another master's clock and is kept; one
 -- further ahead is a clock that was wrong, and counts as now.
@@ -20,7 +24,7 @@ local AHEAD = 2000
 local TINY = 1e-9
 
 local function whole(number)
-  return string.format('%.0f', number)
+  return format('%.0f', number)
 end
 
 -- finite(text) is the number in a stored field, or nil where it is none that
@@ -44,16 +48,16 @@ end
 -- clear(state) makes way for a write over another type.
 local function clear(state)
   if state.foreign then
-    redis.call('DEL', state.key)
+    call('DEL', state.key)
     state.foreign = false
   end
   state.exists = true
 end
 
--- keep(state, least, full) renews a TTL that is below least. No key dies before
--- it is full, which it is in full ms.
-local function keep(state, least, full)
-  if redis.call('PTTL', state.key) < least then
-    redis.call('PEXPIRE', state.key, whole(math.max(2 * state.window, full, 1000)))
+-- keep(key, window, least, full) renews a TTL that is below least. No key dies
+-- before it is full, which it is in full ms.
+local function keep(key, window, least, full)
+  if call('PTTL', key) < least then
+    call('PEXPIRE', key, whole(max(2 * window, full, 1000)))
   end
 end

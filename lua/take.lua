@@ -12,42 +12,73 @@
 -- retry_after_ms is the wait for one more unit: 0 if it is there, -1 if it
 -- costs more than the capacity.
 
-local algorithms = { token_bucket, sliding_window_log, sliding_window_counter }
+-- The algorithms by their number, each made when the first key asks for it.
+local algorithms
+
+local function algorithm_of(number)
+  algorithms = algorithms or { token_bucket, sliding_window_log, sliding_window_counter }
+  local algorithm = algorithms[number]
+  if type(algorithm) == 'function' then
+    algorithm = algorithm()
+    algorithms[number] = algorithm
+  end
+  return algorithm
+end
+
+-- decide(reply, key, argument, n, cost, count) decides an entry whose first key
+-- and first rule are numbered so, and returns an error that ends the script.
+local function decide(reply, key, argument, n, cost, count)
+  local states, granted = {}, count
+  for i = 1, n do
+    local state = {
+      key = KEYS[key],
+      capacity = tonumber(ARGV[argument + 1]),
+      refill = tonumber(ARGV[argument + 2]),
+      window = tonumber(ARGV[argument + 3]),
+      algorithm = algorithm_of(tonumber(ARGV[argument])),
+    }
+    local err = state.algorithm.read(state)
+    if err then
+      return err
+    end
+    granted = min(granted, floor(state.algorithm.room(state) / cost))
+    states[i] = state
+    key, argument = key + 1, argument + 4
+  end
+  granted = max(granted, 0)
+  reply[#reply + 1] = granted
+  for _, state in ipairs(states) do
+    if granted > 0 then
+      state.algorithm.take(state, granted * cost)
+    elseif count > 0 then
+      state.algorithm.refuse(state)
+    end
+    local last = #reply
+    reply[last + 1], reply[last + 2], reply[last + 3] = state.algorithm.report(state, cost)
+  end
+end
 
 local reply, argument, key = {}, 2, 1
 
 for _ = 1, tonumber(ARGV[1]) do
   local n, cost, count = tonumber(ARGV[argument]), tonumber(ARGV[argument + 1]), tonumber(ARGV[argument + 2])
   argument = argument + 3
-  local states, granted = {}, count
-  for i = 1, n do
-    local algorithm = algorithms[tonumber(ARGV[argument])]
-    local state = {
-      key = KEYS[key],
-      capacity = tonumber(ARGV[argument + 1]),
-      refill = tonumber(ARGV[argument + 2]),
-      window = tonumber(ARGV[argument + 3]),
-      algorithm = algorithm,
-    }
-    local err = algorithm.read(state)
+  local granted, remaining, retry_after, reset_after
+  if n == 1 and ARGV[argument] == '1' then
+    granted, remaining, retry_after, reset_after = bucket_alone(KEYS[key], argument, cost, count)
+  end
+  if granted and ARGV[1] == '1' then
+    return { granted, remaining, retry_after, reset_after }
+  elseif granted then
+    local last = #reply
+    reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = granted, remaining, retry_after, reset_after
+  else
+    local err = decide(reply, key, argument, n, cost, count)
     if err then
       return err
     end
-    granted = math.min(granted, math.floor(algorithm.room(state) / cost))
-    states[i] = state
-    key, argument = key + 1, argument + 4
   end
-  granted = math.max(granted, 0)
-  reply[#reply + 1] = granted
-  for i = 1, n do
-    local state = states[i]
-    if granted > 0 then
-      state.algorithm.take(state, granted * cost)
-    elseif count > 0 then
-      state.algorithm.refuse(state)
-    end
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = state.algorithm.report(state, cost)
-  end
+  key, argument = key + n, argument + 4 * n
 end
 
 return reply

@@ -4,79 +4,112 @@
 -- clock at which it held). No key is a full bucket.
 -- ARGV of its rule: 1 capacity refill_per_second window_ms
 
--- bucket_balance(b, at) is what the bucket holds at a time not before its stamp.
-local function bucket_balance(b, at)
-  if at <= b.ts then
-    return b.tokens
-  end
-  return math.min(b.capacity, b.tokens + (at - b.ts) * b.refill / 1000)
-end
-
-local function bucket_read(b)
-  local raw = redis.pcall('HMGET', b.key, 'tokens', 'ts')
-  if raw.err then
-    local err = recover(b, raw)
-    if err then
-      return err
-    end
-  end
-  local tokens, ts = finite(raw[1]), finite(raw[2])
-  b.exists = b.exists or raw[1] or raw[2]
-  if not tokens or not ts or tokens < 0 then
-    b.broken = b.exists
-    tokens, ts = b.capacity, now
-  elseif ts > now + AHEAD then
-    b.broken = true
-    ts = now
-  end
-  b.tokens, b.ts = math.min(b.capacity, tokens), ts
-end
-
-local function bucket_room(b)
-  return bucket_balance(b, now) + TINY
-end
-
--- bucket_wait(b, need) is the ms until the balance is need. The last step asks
--- the sum that will be made then, which may round another way than this one.
-local function bucket_wait(b, need)
-  if bucket_balance(b, now) >= need - TINY then
+-- bucket_wait(tokens, since, refill, need) is the ms until a balance that held
+-- since ms ago is need. The last step asks the sum that will be made then,
+-- which may round another way than the first.
+local function bucket_wait(tokens, since, refill, need)
+  if tokens + max(since, 0) * refill / 1000 >= need - TINY then
     return 0
   end
-  local wait = math.ceil((need - b.tokens) * 1000 / b.refill - (now - b.ts) - 1e-6)
-  if bucket_balance(b, now + wait) < need - TINY then
+  local wait = ceil((need - tokens) * 1000 / refill - since - 1e-6)
+  if tokens + (since + wait) * refill / 1000 < need - TINY then
     wait = wait + 1
   end
   return wait
 end
 
-local function bucket_store(b)
-  clear(b)
-  redis.call('HSET', b.key, 'tokens', string.format('%.17g', b.tokens), 'ts', whole(b.ts))
+local function bucket_store(key, tokens, ts)
+  call('HSET', key, 'tokens', format('%.17g', tokens), 'ts', whole(ts))
 end
 
-local function bucket_take(b, tokens)
-  b.tokens = math.max(0, bucket_balance(b, now) - tokens)
-  b.ts = math.max(b.ts, now)
-  bucket_store(b)
-  local full = bucket_wait(b, b.capacity)
-  keep(b, math.max(b.window, full), full)
-end
-
-local function bucket_refuse(b)
-  if b.broken then
-    bucket_store(b)
+-- bucket_alone(key, argument, cost, count) decides an entry of one bucket in
+-- good order, which most are, without a state: it returns what the entry's reply
+-- is, or nothing, having changed nothing, where the long way must be gone.
+local function bucket_alone(key, argument, cost, count)
+  local raw = pcall('HMGET', key, 'tokens', 'ts')
+  local capacity, refill, window = ARGV[argument + 1] + 0, ARGV[argument + 2] + 0, ARGV[argument + 3] + 0
+  local tokens, ts, exists = tonumber(raw[1]), tonumber(raw[2]), true
+  if not raw.err and not raw[1] and not raw[2] then
+    tokens, ts, exists = capacity, now, false
+  elseif not tokens or not ts or tokens - tokens ~= 0 or tokens < 0 or not (ts <= now) then
+    return
   end
-  if b.exists then
-    local full = bucket_wait(b, b.capacity)
-    keep(b, full, full)
+  tokens = min(capacity, tokens)
+  local since = now - ts
+  local balance = min(capacity, tokens + since * refill / 1000)
+  local granted = min(count, floor((balance + TINY) / cost))
+  if granted > 0 then
+    balance = max(0, balance - granted * cost)
+    tokens, since = balance, 0
+    bucket_store(key, tokens, now)
   end
+  local full = bucket_wait(tokens, since, refill, capacity)
+  if granted > 0 then
+    keep(key, window, max(window, full), full)
+  elseif exists and count > 0 then
+    keep(key, window, full, full)
+  end
+  local retry = cost > capacity and -1 or bucket_wait(tokens, since, refill, cost)
+  return granted, min(capacity, floor(balance + TINY)), retry, full
 end
 
-local function bucket_report(b, cost)
-  local left = math.min(b.capacity, math.floor(bucket_balance(b, now) + TINY))
-  return left, cost > b.capacity and -1 or bucket_wait(b, cost), bucket_wait(b, b.capacity)
-end
+local function token_bucket()
+  local function read(b)
+    local raw = pcall('HMGET', b.key, 'tokens', 'ts')
+    if raw.err then
+      local err = recover(b, raw)
+      if err then
+        return err
+      end
+    end
+    local tokens, ts = finite(raw[1]), finite(raw[2])
+    b.exists = b.exists or raw[1] or raw[2]
+    if not tokens or not ts or tokens < 0 then
+      b.broken = b.exists
+      tokens, ts = b.capacity, now
+    elseif ts > now + AHEAD then
+      b.broken = true
+      ts = now
+    end
+    b.tokens, b.ts = min(b.capacity, tokens), ts
+  end
 
-local token_bucket = {
-  read = bucket_read, room = bucket_room, take = bucket_take, refuse = bucket_refuse, report = bucket_report,
-}
+  local function balance(b)
+    return min(b.capacity, b.tokens + max(now - b.ts, 0) * b.refill / 1000)
+  end
+
+  local function wait(b, need)
+    return bucket_wait(b.tokens, now - b.ts, b.refill, need)
+  end
+
+  local function room(b)
+    return balance(b) + TINY
+  end
+
+  local function take(b, tokens)
+    b.tokens = max(0, balance(b) - tokens)
+    b.ts = max(b.ts, now)
+    clear(b)
+    bucket_store(b.key, b.tokens, b.ts)
+    local full = wait(b, b.capacity)
+    keep(b.key, b.window, max(b.window, full), full)
+  end
+
+  local function refuse(b)
+    if b.broken then
+      clear(b)
+      bucket_store(b.key, b.tokens, b.ts)
+    end
+    if b.exists then
+      local full = wait(b, b.capacity)
+      keep(b.key, b.window, full, full)
+    end
+  end
+
+  local function report(b, cost)
+    local left = min(b.capacity, floor(balance(b) + TINY))
+    return left, cost > b.capacity and -1 or wait(b, cost), wait(b, b.capacity)
+  end
+
+  return { read = read, room = room, take = take, refuse = refuse, report = report }
+end

@@ -15,6 +15,7 @@ import (
 type call struct {
 	arguments arguments
 	until     untilContext
+	reply     replyBuffer
 	node      *Node
 	lane      *lane
 	run       func() (struct{}, error) // exchange, bound once
@@ -95,13 +96,11 @@ func (c *call) exchange() (struct{}, error) {
 		return struct{}{}, c.failed
 	}
 	c.asked = true
-	reply, err := c.ask()
+	err := c.ask()
 	if err == nil && c.script {
-		// The connection is in order whatever the reply says: c.err stays nil.
-		c.decision, err = decode(reply, &c.request)
-	} else {
-		c.err = err
+		c.decision, err = decode(c.reply.data, &c.request)
 	}
+	c.err = err
 	if err == nil {
 		return struct{}{}, nil
 	}
@@ -112,22 +111,25 @@ func (c *call) exchange() (struct{}, error) {
 	return struct{}{}, err
 }
 
-func (c *call) ask() (any, error) {
+func (c *call) ask() error {
 	if !c.script {
 		return c.send(c.arguments.list)
 	}
 	names := &c.node.names
-	reply, err := c.send(c.arguments.command(names.evalsha, names.sha1))
+	err := c.send(c.arguments.command(names.evalsha, names.sha1))
 	if err != nil && replyClass(err) == "NOSCRIPT" {
-		reply, err = c.send(c.arguments.command(names.eval, names.text))
+		err = c.send(c.arguments.command(names.eval, names.text))
 	}
-	return reply, err
+	return err
 }
 
-func (c *call) send(list []any) (any, error) {
-	command := redis.NewCmd(&c.until, list...)
-	_ = c.lane.conn.Process(&c.until, command)
-	return command.Result()
+func (c *call) send(list []any) error {
+	c.reply.expect(len(c.request.Buckets))
+	command := redis.NewRawWriteToCmd(&c.until, &c.reply, list...)
+	if err := c.lane.conn.Process(&c.until, command); err != nil {
+		return unreadable(err)
+	}
+	return errorIn(c.reply.data)
 }
 
 // limitTime sets the deadline: the request's, or the caller's if that is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,15 +14,14 @@ import (
 // outerTimeout bounds every exchange whose own deadline is later or missing.
 const outerTimeout = time.Second
 
-// clientOptions are what every connection is made with: one attempt, deadlines
-// from the context, and nothing that asks Redis behind our back. A client holds
-// one connection; its pool has room for two because go-redis begins to probe on
-// its own once it has failed as often as its pool is large.
-func clientOptions(o Options, endpoint address, dial dialer) *redis.Options {
-	return &redis.Options{
+// newClient makes a client of one connection, which it never replaces: one
+// attempt, deadlines from the context, and nothing that asks Redis behind our
+// back. It owns conn from then on.
+func newClient(o Options, endpoint address, conn net.Conn) *redis.Client {
+	return redis.NewClient(&redis.Options{
 		Network: endpoint.network, Addr: endpoint.host,
 		Username: endpoint.user, Password: endpoint.password, DB: endpoint.db,
-		Dialer:                   dial,
+		Dialer:                   once(conn),
 		Protocol:                 2,
 		MaxRetries:               -1,
 		DialTimeout:              o.DialTimeout,
@@ -29,8 +29,9 @@ func clientOptions(o Options, endpoint address, dial dialer) *redis.Options {
 		ReadTimeout:              outerTimeout,
 		WriteTimeout:             outerTimeout,
 		ContextTimeoutEnabled:    true,
-		PoolSize:                 2,
+		PoolSize:                 1,
 		PoolTimeout:              outerTimeout,
+		MinIdleConns:             0,
 		PipelinePoolSize:         -1,
 		MaxConcurrentDials:       2,
 		ReadBufferSize:           4 << 10,
@@ -38,27 +39,34 @@ func clientOptions(o Options, endpoint address, dial dialer) *redis.Options {
 		ConnMaxIdleTime:          -1,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
+	})
 }
 
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+// dial connects to the endpoint within the dial timeout, TLS included.
+func dial(ctx context.Context, o Options, endpoint address) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
+	defer cancel()
+	config, err := o.TLS.config(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	plain := &net.Dialer{}
+	if config == nil {
+		return plain.DialContext(ctx, endpoint.network, endpoint.host)
+	}
+	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, endpoint.network, endpoint.host)
+}
 
-// newDialer returns a dialer whose attempts end with life, so that closing does
-// not wait for a network that does not answer.
-func newDialer(life context.Context, o Options, endpoint address) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
-		defer cancel()
-		defer context.AfterFunc(life, cancel)()
-		config, err := o.TLS.config(endpoint)
-		if err != nil {
-			return nil, err
+// once returns a dialer that hands out a connection that is there already. The
+// client's pool, which would dial within a request, try again and log, never
+// gets to dial.
+func once(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
+	var used atomic.Bool
+	return func(context.Context, string, string) (net.Conn, error) {
+		if used.Swap(true) {
+			return nil, net.ErrClosed
 		}
-		plain := &net.Dialer{}
-		if config == nil {
-			return plain.DialContext(ctx, network, addr)
-		}
-		return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)
+		return conn, nil
 	}
 }
 
@@ -78,5 +86,5 @@ func (c *untilContext) Err() error { return nil }
 // Value returns nil.
 func (c *untilContext) Value(any) any { return nil }
 
-// Interface guards
+// Interface guards.
 var _ context.Context = (*untilContext)(nil)

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -24,28 +25,8 @@ var (
 
 	// errEarly marks a call that a caller's own deadline ended before the
 	// request's, which says nothing about Redis.
-	errEarly = errors.New("the caller's deadline is over")
+	errEarly = fmt.Errorf("asking for less time than the request's: %w", context.DeadlineExceeded)
 )
-
-// reasons are the words of Reason for error replies, by their class.
-var reasons = [...]struct{ class, reason string }{
-	{"OOM", "oom"},
-	{"READONLY", "readonly"},
-	{"LOADING", "loading"},
-	{"MISCONF", "misconf"},
-	{"NOAUTH", "noauth"},
-	{"WRONGPASS", "noauth"},
-	{"CLUSTERDOWN", "clusterdown"},
-	{"MASTERDOWN", "masterdown"},
-	{"NOPERM", "noperm"},
-	{"NOREPLICAS", "noreplicas"},
-	{"BUSY", "busy"},
-	{"MOVED", "moved"},
-	{"ASK", "moved"},
-	{"TRYAGAIN", "tryagain"},
-	{"WRONGTYPE", "wrongtype"},
-	{"NOSCRIPT", "noscript"},
-}
 
 // Reason returns one word for why nobody in Redis decided, for a metric's label:
 // timeout, canceled, breaker_open, wait (no connection was free in time),
@@ -80,16 +61,20 @@ func Reason(err error) string {
 
 // replyReason classifies an error that Redis replied, "" where it is none.
 func replyReason(err error) string {
-	class := replyClass(err)
-	if class == "" {
+	if !fromRedis(err) {
 		return ""
 	}
-	for _, r := range reasons {
-		if r.class == class {
-			return r.reason
-		}
+	switch class := replyClass(err); class {
+	case "OOM", "READONLY", "LOADING", "MISCONF", "NOAUTH", "CLUSTERDOWN", "MASTERDOWN", "NOPERM",
+		"NOREPLICAS", "BUSY", "MOVED", "TRYAGAIN", "WRONGTYPE", "NOSCRIPT":
+		return strings.ToLower(class)
+	case "WRONGPASS":
+		return "noauth"
+	case "ASK":
+		return "moved"
+	default:
+		return "other"
 	}
-	return "other"
 }
 
 func transportReason(err error) string {
@@ -105,9 +90,6 @@ func transportReason(err error) string {
 		errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
 		errors.Is(err, redis.ErrClosed):
 		return "connection"
-	case strings.HasPrefix(err.Error(), "redis: "):
-		// What the client says of a reply that it cannot parse.
-		return "reply"
 	}
 	return "other"
 }
@@ -146,6 +128,15 @@ func cutScriptLine(text string) (rest string, found bool) {
 	}
 	rest = strings.TrimLeft(rest, " 0123456789")
 	return strings.CutPrefix(rest, ": ")
+}
+
+// unreadable marks what the client says of a reply that it cannot parse, which
+// it tells apart by nothing but the text.
+func unreadable(err error) error {
+	if strings.HasPrefix(err.Error(), "redis: can't ") {
+		return fmt.Errorf("%w: %w", errReply, err)
+	}
+	return err
 }
 
 // fromRedis reports whether err is a reply, so that its connection is in order.

@@ -11,9 +11,9 @@ import (
 // lane is one connection. Whoever received it from the idle channel, or its
 // keeper, owns it; nobody else touches it.
 type lane struct {
-	client *redis.Client
 	conn   *redis.Conn
-	unhook func() bool   // forgets to close the client when the generation ends
+	hangUp func()        // closes the connection, whoever uses it
+	unhook func() bool   // forgets to hang up when the generation ends
 	proved int64         // when it last answered, in ns since the generation began
 	broken bool          // it must be made anew
 	back   chan struct{} // to its keeper: it is broken, or is to be checked
@@ -97,7 +97,6 @@ func (g *generation) connect(l *lane) bool {
 		if err == nil {
 			return true
 		}
-		l.close()
 		select {
 		case <-time.After(backoff):
 		case <-g.context.Done():
@@ -106,16 +105,24 @@ func (g *generation) connect(l *lane) bool {
 	}
 }
 
-// attempt connects and greets. A client is made for each connection: one that
-// has failed keeps a memory of it.
+// attempt connects and greets.
 func (g *generation) attempt(l *lane) error {
 	o := g.node.options
 	ctx, cancel := context.WithTimeout(g.context, o.DialTimeout+outerTimeout)
 	defer cancel()
-	client := redis.NewClient(clientOptions(o, g.node.address, newDialer(g.context, o, g.node.address)))
-	l.client, l.conn, l.broken = client, client.Conn(), false
-	l.unhook = context.AfterFunc(g.context, func() { _ = client.Close() })
+	conn, err := dial(ctx, o, g.node.address)
+	if err != nil {
+		return err
+	}
+	client := newClient(o, g.node.address, conn)
+	l.conn, l.broken = client.Conn(), false
+	l.hangUp = func() {
+		_ = client.Close()
+		_ = conn.Close() // where the client has not taken it yet
+	}
+	l.unhook = context.AfterFunc(g.context, l.hangUp)
 	if err := g.node.greet(ctx, l.conn); err != nil {
+		l.close()
 		return err
 	}
 	l.proved = g.now()
@@ -244,6 +251,5 @@ func (g *generation) now() int64 { return int64(time.Since(g.began)) }
 // close ends the connection.
 func (l *lane) close() {
 	l.unhook()
-	_ = l.conn.Close()
-	_ = l.client.Close()
+	l.hangUp()
 }

@@ -75,5 +75,5 @@ func (n *Node) newCall(ctx context.Context, deadline time.Time) *call {
 	return c
 }
 
-// Interface guards
+// Interface guards.
 var _ limit.Limiter = (*Limiter)(nil)

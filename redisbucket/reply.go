@@ -1,64 +1,139 @@
 package redisbucket
 
 import (
+	"bytes"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// maxReplyMillis is the longest wait that a reply may name: twice the longest
-// window, which a sliding window counter needs to be empty again.
-const maxReplyMillis = int64(2*limit.MaxWindow/time.Millisecond) + 10_000
+const (
+	// maxReplyMillis is the longest wait that a reply may name: twice the longest
+	// window, which a sliding window counter needs to be empty again.
+	maxReplyMillis = int64(2*limit.MaxWindow/time.Millisecond) + 10_000
+
+	// replyBase and replyPerBucket bound a reply's length in bytes: an error's
+	// text, and three numbers with what stands around them.
+	replyBase      = 4 << 10
+	replyPerBucket = 3 * 24
+)
+
+// replyBuffer collects a reply as it comes, and fails where it is longer than
+// any answer can be. The client's own reader would make room for as many
+// elements as a damaged reply announces, and end the process.
+type replyBuffer struct {
+	data  []byte
+	limit int
+}
+
+// expect makes the buffer ready for the reply to a call over n buckets.
+func (b *replyBuffer) expect(n int) { b.data, b.limit = b.data[:0], replyBase+n*replyPerBucket }
+
+// Write adds what has come.
+func (b *replyBuffer) Write(part []byte) (int, error) {
+	if len(b.data)+len(part) > b.limit {
+		return 0, fmt.Errorf("%w: it is longer than %d bytes", errReply, b.limit)
+	}
+	b.data = append(b.data, part...)
+	return len(part), nil
+}
+
+// replyError is an error that Redis replied.
+type replyError string
+
+// Error returns the text as Redis sent it, without the leading "-".
+func (e replyError) Error() string { return string(e) }
+
+// RedisError marks the error as a reply.
+func (e replyError) RedisError() {}
+
+// errorIn returns the error that a reply is, nil where it is none.
+func errorIn(data []byte) error {
+	if text, found := bytes.CutPrefix(data, []byte("-")); found {
+		return replyError(bytes.TrimSuffix(text, []byte("\r\n")))
+	}
+	return nil
+}
 
 // decode reads the script's reply to one request: exactly one integer, and three
 // for each bucket. Anything else is an error, because half an answer is none.
-func decode(reply any, req *limit.Request) (limit.Decision, error) {
-	values, ok := reply.([]any)
-	if !ok || len(values) != 1+3*len(req.Buckets) {
-		return limit.Decision{}, fmt.Errorf("%w: it is not a list of %d integers", errReply, 1+3*len(req.Buckets))
+func decode(data []byte, req *limit.Request) (limit.Decision, error) {
+	if err := errorIn(data); err != nil {
+		return limit.Decision{}, err
 	}
-	granted, ok := values[0].(int64)
+	n := len(req.Buckets)
+	length, rest, ok := number(data, '*')
+	if !ok || length != int64(1+3*n) {
+		return limit.Decision{}, fmt.Errorf("%w: it is not a list of %d integers", errReply, 1+3*n)
+	}
+	granted, rest, ok := number(rest, ':')
 	if !ok || granted < 0 || granted > req.Count {
 		return limit.Decision{}, fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, req.Count)
 	}
 	decision := limit.Decision{Granted: granted, Source: limit.SourceRedis}
-	if len(req.Buckets) > 1 {
-		decision.Rest = make([]limit.State, len(req.Buckets)-1)
+	if n > 1 {
+		decision.Rest = make([]limit.State, n-1)
 	}
-	for i := range req.Buckets {
-		state, ok := decodeState(values[1+3*i:], req.Buckets[i].Rule.Capacity)
-		if !ok {
+	for i := range n {
+		state := &decision.First
+		if i > 0 {
+			state = &decision.Rest[i-1]
+		}
+		if rest, ok = decodeState(state, rest, req.Buckets[i].Rule.Capacity); !ok {
 			return limit.Decision{}, fmt.Errorf("%w: the state of bucket %d is out of bounds", errReply, i)
 		}
-		if i == 0 {
-			decision.First = state
-		} else {
-			decision.Rest[i-1] = state
-		}
+	}
+	if len(rest) > 0 {
+		return limit.Decision{}, fmt.Errorf("%w: it goes on", errReply)
 	}
 	return decision, nil
 }
 
-// decodeState reads remaining, retry_after_ms and reset_after_ms.
-func decodeState(values []any, capacity int64) (limit.State, bool) {
-	remaining, ok1 := values[0].(int64)
-	retry, ok2 := values[1].(int64)
-	reset, ok3 := values[2].(int64)
-	switch {
-	case !ok1 || !ok2 || !ok3,
-		remaining < 0 || remaining > capacity,
-		retry < -1 || retry > maxReplyMillis,
-		reset < 0 || reset > maxReplyMillis:
-		return limit.State{}, false
+// decodeState reads remaining, retry_after_ms and reset_after_ms into state.
+func decodeState(state *limit.State, data []byte, capacity int64) (rest []byte, ok bool) {
+	var values [3]int64
+	for i := range values {
+		if values[i], data, ok = number(data, ':'); !ok {
+			return nil, false
+		}
 	}
-	state := limit.State{
-		Remaining:  remaining,
-		RetryAfter: time.Duration(retry) * time.Millisecond,
-		ResetAfter: time.Duration(reset) * time.Millisecond,
+	remaining, retry, reset := values[0], values[1], values[2]
+	if remaining < 0 || remaining > capacity || retry < -1 || max(retry, reset) > maxReplyMillis || reset < 0 {
+		return nil, false
 	}
+	state.Remaining = remaining
+	state.RetryAfter = time.Duration(retry) * time.Millisecond
+	state.ResetAfter = time.Duration(reset) * time.Millisecond
 	if retry == -1 {
 		state.RetryAfter = limit.Never
 	}
-	return state, true
+	return data, true
 }
+
+// number reads a line that is kind and a whole number, of at most 18 digits.
+func number(data []byte, kind byte) (n int64, rest []byte, ok bool) {
+	line, rest, found := bytes.Cut(data, []byte("\r\n"))
+	if !found || len(line) < 2 || line[0] != kind {
+		return 0, nil, false
+	}
+	digits, negative := bytes.CutPrefix(line[1:], []byte("-"))
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, nil, false
+	}
+	for _, digit := range digits {
+		if digit < '0' || digit > '9' {
+			return 0, nil, false
+		}
+		n = 10*n + int64(digit-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, rest, true
+}
+
+// Interface guards.
+var _ redis.Error = replyError("")

@@ -3,7 +3,9 @@ package servertest
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -150,13 +152,10 @@ func (s *RedisServer) launch(t testing.TB, binary string) error {
 	cmd := exec.Command(binary, s.arguments()...)
 	cmd.Dir = s.dir
 	s.process = launch(t, cmd, filepath.Join(s.dir, "redis.log"))
-	client := s.client()
-	defer client.Close()
-	want := "process_id:" + strconv.Itoa(cmd.Process.Pid)
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
-		text, err := client.Info(context.Background(), "server").Result()
-		if err == nil && strings.Contains(text, want) {
+		err := s.probe(cmd.Process.Pid)
+		if err == nil {
 			return nil
 		}
 		select {
@@ -167,6 +166,26 @@ func (s *RedisServer) launch(t testing.TB, binary string) error {
 	}
 	s.process.signal(t, syscall.SIGKILL)
 	return fmt.Errorf("the server was not ready within ten seconds, see %s", s.process.log)
+}
+
+// probe reports whether the server answers and is the process that was started,
+// not another test's on a port that was free a moment ago.
+func (s *RedisServer) probe(pid int) error {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return err // asked first because the client logs what it cannot reach
+	}
+	_ = conn.Close()
+	client := s.client()
+	defer client.Close()
+	text, err := client.Info(context.Background(), "server").Result()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(text, "process_id:"+strconv.Itoa(pid)+"\r") {
+		return errors.New("another server answers on the port")
+	}
+	return nil
 }
 
 func (s *RedisServer) arguments() []string {

@@ -1,0 +1,107 @@
+package redisbucket
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// twoBuckets is a request whose reply has seven integers.
+func twoBuckets(t testing.TB) *limit.Request {
+	t.Helper()
+	r := rule(t, 10, 0.001)
+	return &limit.Request{Buckets: []limit.Bucket{{Rule: r}, {Rule: r}}, Cost: 1, Count: 3}
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	req := twoBuckets(t)
+	got, err := decode([]byte("*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n"), req)
+	require.NoError(t, err)
+	require.Equal(t, limit.Decision{
+		Granted: 3, Source: limit.SourceRedis,
+		First: limit.State{Remaining: 7, ResetAfter: 3 * time.Second},
+		Rest:  []limit.State{{RetryAfter: limit.Never, ResetAfter: 10 * time.Second}},
+	}, got)
+	for _, reply := range []string{
+		"", "*", "*7", "*7\r\n", "*6\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n:1\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-2\r\n:10000\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:-1\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:1.5\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:+1\r\n",
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:\r\n",
+		"*7\r\n:4\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:1\r\n",
+		"*7\r\n$1\r\n3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:1\r\n",
+	} {
+		_, err := decode([]byte(reply), req)
+		require.ErrorIs(t, err, errReply, "%q", reply)
+	}
+	_, err = decode([]byte("-OOM x\r\n"), req)
+	require.EqualError(t, err, "OOM x")
+}
+
+func TestReplyIsBounded(t *testing.T) {
+	t.Parallel()
+	var b replyBuffer
+	b.expect(1)
+	_, err := b.Write(make([]byte, replyBase))
+	require.NoError(t, err)
+	_, err = b.Write(make([]byte, replyPerBucket+1))
+	require.ErrorIs(t, err, errReply)
+}
+
+// FuzzDecode holds every reply that is accepted to what a Limiter promises.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n"))
+	f.Add([]byte("-NOSCRIPT x\r\n"))
+	f.Add([]byte("*7\r\n:3\r\n:7\r\n:999999999999999999\r\n"))
+	req := twoBuckets(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := decode(data, req)
+		if err != nil {
+			require.Zero(t, d)
+			return
+		}
+		require.LessOrEqual(t, d.Granted, req.Count)
+		require.GreaterOrEqual(t, d.Granted, int64(0))
+		require.Len(t, d.Rest, 1)
+		for i := range req.Buckets {
+			state := d.At(i)
+			require.LessOrEqual(t, state.Remaining, int64(10))
+			require.GreaterOrEqual(t, state.Remaining, int64(0))
+			require.GreaterOrEqual(t, state.ResetAfter, time.Duration(0))
+			require.GreaterOrEqual(t, state.RetryAfter, limit.Never)
+			require.LessOrEqual(t, state.RetryAfter, 3*limit.MaxWindow)
+		}
+	})
+}
+
+func TestReason(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'. script: 4e12, on @user_script:1.": "oom",
+		"-OOM command not allowed": "oom",
+		"ERR Error running script (call to f_4e12): @user_script:12: @user_script: 12: -OOM command":  "oom",
+		"ERR Error running script (call to f_4e12): @user_script:12: -READONLY You can't write":       "readonly",
+		"ERR Error running script (call to f_4e12): @user_script:12: user_script:12: attempt to call": "other",
+		"WRONGPASS invalid username-password pair":                                                    "noauth",
+		"ERR unknown command":     "other",
+		"TRYAGAIN x":              "tryagain",
+		"BUSY Redis is busy":      "busy",
+		"NOREPLICAS Not enough":   "noreplicas",
+		"":                        "other",
+		"<password> in any shape": "other",
+	} {
+		require.Equal(t, want, Reason(fmt.Errorf("taking: %w", replyError(text))), text)
+	}
+	require.Empty(t, Reason(nil))
+	require.Equal(t, "other", Reason(errors.New("x")))
+	require.Equal(t, "reply", Reason(redis.Nil))
+}
