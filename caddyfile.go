@@ -44,6 +44,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 // parseGlobalOption makes the app.
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
+		d.Next()
 		return nil, d.Err("the global option rate_limit stands here twice")
 	}
 	app := new(App)

@@ -222,6 +222,11 @@ func TestDrill(t *testing.T) {
 	var tooks []time.Duration
 	done := make(chan struct{})
 	var wait sync.WaitGroup
+	end := sync.OnceFunc(func() {
+		close(done)
+		wait.Wait()
+	})
+	defer end()
 	for worker := range 8 {
 		wait.Go(func() {
 			for i := worker; ; i++ {
@@ -278,8 +283,7 @@ func TestDrill(t *testing.T) {
 			require.Equal(t, http.StatusBadRequest, status)
 		}
 	})
-	close(done)
-	wait.Wait()
+	end()
 	require.Zero(t, odd.Load(), "answers other than 200 and 429")
 	allowed := 20 + 10*time.Since(began).Seconds()
 	t.Logf("%d of %d passed, %.0f allowed by the limit", passed.Load(), asked.Load(), allowed)

@@ -97,9 +97,9 @@ func TestH1Once(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t)
 	directive := "rate_limit a {\n" + slow(2) + "\n}\n"
-	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\n}",
-		"import limited\nrespond ok\nhandle_errors {\nimport limited\nrespond \"page {err.status_code}\"\n}")+
-		"(limited) {\n"+directive+"}\n")
+	config := site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\n}",
+		"import limited\nrespond ok\nhandle_errors {\nimport limited\nrespond \"page {err.status_code}\"\n}")
+	g := startGateway(t, strings.Replace(config, "http://ADDR", "(limited) {\n"+directive+"}\nhttp://ADDR", 1))
 	stored := redis.Client(t)
 	for i, want := range []struct {
 		status, remaining int

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,13 +65,15 @@ func TestL1RejectedReload(t *testing.T) {
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer occupied.Close()
+	_, port, _ := net.SplitHostPort(g.addr)
 	bad := map[string]string{
 		"before the pools": strings.Replace(config, `"fallback":"local"`, `"fallback":"nonsense"`, 1),
 		"after the pools":  strings.Replace(config, `"limits":[{"capacity":1000,"refill_per_second":0.001}],`, "", 1),
 		"in Validate":      strings.Replace(config, `"guest":"deny"`, `"guest":"nonsense"`, 1),
-		"in Start":         strings.Replace(config, `"listen":["`+g.addr, `"listen":["`+occupied.Addr().String(), 1),
+		"in Start":         strings.Replace(config, `"listen":[":`+port+`"]`, `"listen":["`+occupied.Addr().String()+`"]`, 1),
 	}
 	for name, config := range bad {
+		require.NotEqual(t, g.adminGet("/config/"), config, name)
 		for range 5 {
 			status, text := g.post("/load", "application/json", config)
 			require.Equal(t, 400, status, "%s: %s", name, text)
@@ -138,9 +141,13 @@ func TestL4Leaks(t *testing.T) {
 	redis, postgres, database := stores(t)
 	config := site("rate_limit {\nredis "+redis.URL()+"\nrules "+postgres.URL(database)+"\n}", answers("rate_limit a {\n"+slow(1000000)+"\n}"))
 	g := startGateway(t, config)
-	done := make(chan struct{})
+	done, ended := make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() {
+		close(done)
+		<-ended
+	})
+	defer end()
 	var bad atomic.Int64
-	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
@@ -167,8 +174,7 @@ func TestL4Leaks(t *testing.T) {
 		g.reload(config)
 	}
 	moreGoroutines, moreDescriptors := settle()
-	close(done)
-	<-ended
+	end()
 	t.Logf("goroutines %d to %d, descriptors %d to %d", goroutines, moreGoroutines, descriptors, moreDescriptors)
 	require.Zero(t, bad.Load())
 	require.InDelta(t, goroutines, moreGoroutines, 15)
@@ -196,7 +202,7 @@ func TestL5LateRequests(t *testing.T) {
 		reverse_proxy `+to+`
 		handle_errors {
 			rate_limit late
-			header X-Source {http.rate_limit.source}
+			header >X-Source {http.rate_limit.source}
 			respond "late"
 		}`))
 	answer := make(chan reply)

@@ -2,7 +2,6 @@ package ratelimit_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -69,7 +68,7 @@ http://ADDR {
 // the same for a refusal.
 func answers(directive string) string {
 	return directive + `
-	header X-Source {http.rate_limit.source}
+	header >X-Source {http.rate_limit.source}
 	respond "ok"
 	handle_errors {
 		header X-Source {http.rate_limit.source}
@@ -192,6 +191,10 @@ func (r reply) field(name string) int {
 
 func (r reply) remaining() int { return r.field("X-RateLimit-Remaining") }
 
+// adminClient makes a connection for each request, because each reload replaces
+// the admin server.
+var adminClient = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
 // client does not follow the environment's proxies and holds many connections.
 var client = &http.Client{
 	Timeout: 20 * time.Second,
@@ -263,9 +266,7 @@ func (g *gateway) post(path, contentType, body string) (int, string) {
 	require.NoError(g.t, err)
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Cache-Control", "must-revalidate")
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	res, err := http.DefaultClient.Do(req.WithContext(ctx))
+	res, err := adminClient.Do(req)
 	require.NoError(g.t, err)
 	defer res.Body.Close()
 	text, _ := io.ReadAll(res.Body)
@@ -282,7 +283,7 @@ func (g *gateway) reload(caddyfile string) {
 // adminGet reads from the admin API.
 func (g *gateway) adminGet(path string) string {
 	g.t.Helper()
-	res, err := http.Get("http://" + g.admin + path)
+	res, err := adminClient.Get("http://" + g.admin + path)
 	require.NoError(g.t, err)
 	defer res.Body.Close()
 	var text bytes.Buffer

@@ -65,7 +65,7 @@ func TestJSON(t *testing.T) {
 		"two urls":                 {`{"redis":{"urls":["redis://a","redis://b"]}}`, `{}`, "redis.urls"},
 		"bad url":                  {`{"redis":{"urls":["http://a"]}}`, `{}`, "redis"},
 		"breaker":                  {`{"redis":{"urls":["redis://a"],"breaker":{"failures":1001}}}`, `{}`, "redis.breaker.failures"},
-		"missing ca":               {`{"redis":{"urls":["redis://a"],"tls":{"ca_file":"/nowhere"}}}`, `{}`, "ca_file"},
+		"missing ca":               {`{"redis":{"urls":["redis://a"],"tls":{"ca_file":"/nowhere"}}}`, `{}`, "tls ca"},
 		"key_prefix":               {`{"redis":{"urls":["redis://a"],"key_prefix":"{"}}`, `{}`, "redis.key_prefix"},
 		"no dsn":                   {`{"rules":{}}`, `{}`, "rules.dsn"},
 		"long channel":             {`{"rules":{"dsn":"postgres://a/b","channel":"` + fmt.Sprintf("%064d", 0) + `"}}`, `{}`, "channel"},
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 // TestSettle sees our fields win over those of an upstream, after an interim
 // response too.
 func TestSettle(t *testing.T) {
-	w := httptest.NewRecorder()
+	w := quiet{http.Header{}}
 	a := newAnswer()
 	c := a.add(limit.Bucket{Key: limit.Key{Tenant: "t", Route: "a"}, Rule: limit.Rule{Capacity: 5}})
 	c.decision = limit.Decision{Granted: 1, Source: limit.SourceLocal, First: limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond}}
@@ -123,9 +123,9 @@ func TestSettle(t *testing.T) {
 		return err
 	}), true)
 	require.NoError(t, err)
-	require.Equal(t, []string{"5"}, w.Result().Header.Values("X-RateLimit-Limit"))
-	require.Equal(t, []string{"4"}, w.Result().Header.Values("X-RateLimit-Remaining"))
-	require.Equal(t, []string{"2"}, w.Result().Header.Values("X-RateLimit-Reset"))
+	require.Equal(t, []string{"5"}, w.header.Values("X-RateLimit-Limit"))
+	require.Equal(t, []string{"4"}, w.header.Values("X-RateLimit-Remaining"))
+	require.Equal(t, []string{"2"}, w.header.Values("X-RateLimit-Reset"))
 }
 
 // TestRetryAfterIsExact rounds up, and never to 0.

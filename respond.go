@@ -109,6 +109,7 @@ func (a *answer) placeholder(name string) (any, bool) {
 		if newest.decision.Granted < 1 {
 			return newest.bucket[0].Key.Route, true
 		}
+		return "", true
 	}
 	return nil, false
 }

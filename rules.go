@@ -145,6 +145,9 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Tenant == "" || r.Route == "" {
 		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
 	}
+	if r.Route != rulecache.Wildcard && !limit.ValidRoute(r.Route) {
+		return rulecache.Entry{}, fmt.Errorf("%s.route: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -, or * for all", field, r.Route, limit.MaxRouteLength)
+	}
 	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond}
 	if r.Algorithm != "" {
 		if wanted.Algorithm, err = limit.ParseAlgorithm(r.Algorithm); err != nil {

@@ -19,8 +19,8 @@ type Options struct {
 }
 
 // Limiter decides from the buckets of a Store. It is one config's view of them:
-// several may work on one store. It waits for nothing but locks that are held
-// for less than a microsecond, so it ignores contexts and deadlines.
+// several may work on one store. It waits for nothing but short locks
+// that few callers share, so it ignores contexts and deadlines.
 type Limiter struct {
 	store *Store
 	clock func() time.Time
@@ -100,11 +100,11 @@ func (l *Limiter) now() int64 {
 	} else {
 		since = l.clock().Sub(l.store.epoch)
 	}
-	ms := since / time.Millisecond
-	if since < ms*time.Millisecond {
+	ms := since.Milliseconds()
+	if since%time.Millisecond < 0 {
 		ms--
 	}
-	return int64(ms)
+	return ms
 }
 
 // check holds a request to what limit.Request says.

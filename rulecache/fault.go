@@ -61,7 +61,7 @@ func sqlFault(code string) fault {
 	if len(code) != 5 {
 		return "the server answered with an error"
 	}
-	words := ""
+	words := "the server answered with an error"
 	switch code {
 	case "42501":
 		words = "permission denied"
@@ -82,8 +82,6 @@ func sqlFault(code string) fault {
 	default:
 		if code[:2] == "28" {
 			words = "the user or password is not accepted"
-		} else {
-			words = "the server answered with an error"
 		}
 	}
 	return fault(words + " (SQLSTATE " + code + ")")

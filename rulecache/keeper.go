@@ -83,3 +83,99 @@ func restore(ctx context.Context, settings Settings) (*Snapshot, error) {
 	}
 	return snapshot, nil
 }
+
+// storedRead is a read of the store, which runs beside the first load.
+type storedRead struct {
+	done chan struct{}
+	hash string // of what is stored, set when done is closed
+}
+
+// restore begins to read what is stored, where no rules are known yet.
+func (p *poller) restore(ctx context.Context) {
+	p.stored = nil
+	settings := p.source.settings()
+	if settings.Store == nil || p.source.Snapshot() != nil {
+		return
+	}
+	stored := &storedRead{done: make(chan struct{})}
+	p.stored = stored
+	go func() {
+		defer close(stored.done)
+		snapshot, err := restore(ctx, settings)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			p.observe(Event{Kind: EventStoreFailed, Err: err})
+		case snapshot != nil:
+			stored.hash = snapshot.hash
+			if p.source.publishFirst(snapshot) {
+				p.observe(Event{Kind: EventStoredUsed})
+			}
+		}
+	}()
+}
+
+// awaitStored lets a read of the store end, for as long as that is not too long.
+func (p *poller) awaitStored(most time.Duration) {
+	if p.stored == nil {
+		return
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-p.stored.done:
+	case <-timer.C:
+	}
+	select {
+	case <-p.stored.done:
+		p.keeper.hash, p.stored = p.stored.hash, nil
+	default:
+	}
+}
+
+// keep writes the snapshot in force where that is due, and else returns when it
+// will be; zero where there is nothing to write.
+func (p *poller) keep(now time.Time) time.Time {
+	due, pending := p.keeper.due()
+	store := p.source.settings().Store
+	switch {
+	case !pending || store == nil:
+		return time.Time{}
+	case due.After(now):
+		return due
+	}
+	p.keeper.write(store, p.source.Snapshot(), now)
+	return time.Time{}
+}
+
+func (p *poller) wrote(err error) {
+	p.keeper.ended(err, p.source.Snapshot())
+	if err != nil {
+		p.observe(Event{Kind: EventStoreFailed, Err: err})
+	}
+}
+
+// flush writes what is pending, for as long as that is not too long.
+func (p *poller) flush() {
+	p.awaitStored(lastStoreTimeout)
+	timer := time.NewTimer(lastStoreTimeout)
+	defer timer.Stop()
+	for {
+		store := p.source.settings().Store
+		if _, pending := p.keeper.due(); pending && store != nil {
+			p.keeper.write(store, p.source.Snapshot(), p.timing.now())
+		}
+		if p.keeper.writing == nil {
+			return
+		}
+		select {
+		case err := <-p.keeper.writing:
+			p.wrote(err)
+			if err != nil {
+				return
+			}
+		case <-timer.C:
+			return
+		}
+	}
+}

@@ -73,7 +73,7 @@ func (l *listener) run(ctx context.Context) {
 		if failures == 0 {
 			l.poller.observe(Event{Kind: EventListenLost, Err: redact(err)})
 		}
-		if !sleep(ctx, backoff(failures, l.poller.timing.backoff)) {
+		if !sleep(ctx, spread(backoff(failures, l.poller.timing.backoff), l.poller.timing.chance())) {
 			return
 		}
 		failures++
@@ -91,7 +91,7 @@ func (l *listener) attempted() {
 
 // serve makes one connection and listens on it until it fails.
 func (l *listener) serve(ctx context.Context) error {
-	s, err := connect(ctx, l.poller.source.config, l.poller.wake)
+	s, err := l.poller.dialing(l.poller.wake).connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (l *listener) serve(ctx context.Context) error {
 // subscribe makes sure that notifications can arrive, and asks for them.
 func (l *listener) subscribe(ctx context.Context, s *session) error {
 	pooled := false
-	err := s.query(ctx, "SELECT pg_backend_pid()", describeTimeout, func(_ int, values [][]byte) {
+	err := s.query(ctx, "SELECT pg_backend_pid()", s.patience, func(_ int, values [][]byte) {
 		pooled = string(values[0]) != strconv.FormatUint(uint64(s.conn.PID()), 10)
 	})
 	switch {
@@ -123,7 +123,7 @@ func (l *listener) subscribe(ctx context.Context, s *session) error {
 	case pooled:
 		return errPooler
 	}
-	err = s.query(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize(), describeTimeout, func(int, [][]byte) {})
+	err = s.query(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize(), s.patience, func(int, [][]byte) {})
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) && answer.Code == standbyCode {
 		return errStandby
@@ -135,7 +135,7 @@ func (l *listener) subscribe(ctx context.Context, s *session) error {
 // is alive, and sees. A connection that is half open gives no sign by itself.
 func (l *listener) await(ctx context.Context, s *session) error {
 	refresh := l.poller.source.settings().Refresh
-	quiet, cancel := context.WithTimeout(ctx, time.Duration(float64(refresh)*0.8))
+	quiet, cancel := context.WithTimeout(ctx, spread(refresh, 0))
 	defer cancel()
 	for quiet.Err() == nil {
 		if err := s.conn.WaitForNotification(quiet); err != nil && (quiet.Err() == nil || s.conn.IsClosed()) {
@@ -148,6 +148,52 @@ func (l *listener) await(ctx context.Context, s *session) error {
 	ctx, cancelPing := context.WithTimeout(ctx, pingTimeout)
 	defer cancelPing()
 	return s.conn.Ping(ctx)
+}
+
+// relisten makes the listener what the settings ask for.
+func (p *poller) relisten(ctx context.Context) {
+	settings := p.source.settings()
+	if p.listener != nil && (settings.ListenOff || settings.Channel != p.listener.channel) {
+		p.listener.stop()
+		p.listener = nil
+	}
+	if settings.ListenOff {
+		p.setPollOnly("")
+		return
+	}
+	if p.listener == nil && p.pollOnly == "" {
+		p.listener = p.listen(ctx, settings.Channel)
+	}
+}
+
+// awaitListener lets the first attempt to listen end before the first load, so
+// that nothing is missed between the two, and no second load is needed.
+func (p *poller) awaitListener(ctx context.Context) {
+	if p.listener == nil {
+		return
+	}
+	timer := time.NewTimer(firstListenTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.listener.tried:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// ended notes why the listener ended by itself.
+func (p *poller) ended() {
+	why := p.listener.why
+	p.listener = nil
+	p.setPollOnly(why)
+	if why != "" {
+		p.observe(Event{Kind: EventPollOnly, Err: why})
+	}
+}
+
+func (p *poller) setPollOnly(why fault) {
+	p.pollOnly = why
+	p.source.setPollOnly(string(why))
 }
 
 // sleep waits, and reports whether ctx lasted.

@@ -72,16 +72,6 @@ func (r *recorder) count(kind EventKind) int {
 	return count
 }
 
-func (r *recorder) kinds() []EventKind {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var kinds []EventKind
-	for _, event := range r.events {
-		kinds = append(kinds, event.Kind)
-	}
-	return kinds
-}
-
 // fixture is a started Source and who observes it.
 type fixture struct {
 	*Source

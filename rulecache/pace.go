@@ -24,20 +24,27 @@ func (p *pace) ended(start time.Time, took time.Duration, err error) {
 	}
 }
 
-// next returns when to load again: when the table is due to be polled, after
-// failures sooner, and as soon as may be where a change is known of. Chance, of
-// 0 to 1, spreads the polls of many gateways over the time before the refresh
-// is up.
+// next returns when to load again: when the table is due to be polled, and as
+// soon as may be where a change is known of. Failures wait ever longer from
+// their end on. Chance, of 0 to 1, spreads the loads of many gateways over the
+// time before one is due.
 func (p *pace) next(refresh time.Duration, changed bool, chance float64) time.Time {
-	soonest := max(p.gap, 2*p.took)
-	wait := time.Duration(float64(refresh) * (0.8 + 0.1*chance))
+	poll := spread(refresh, chance/2)
+	wait, soonest := poll, max(p.gap, 2*p.took)
 	if p.failures > 0 {
-		wait = min(wait, backoff(p.failures-1, p.most))
+		wait = p.took + min(poll, spread(backoff(p.failures-1, p.most), chance))
+		soonest = max(p.gap, p.took)
 	}
 	if changed {
 		wait = 0
 	}
 	return p.start.Add(max(wait, soonest))
+}
+
+// spread shortens a wait by up to a fifth, as chance of 0 to 1 has it, so that
+// many gateways do not come at one instant.
+func spread(wait time.Duration, chance float64) time.Duration {
+	return time.Duration(float64(wait) * (0.8 + 0.2*chance))
 }
 
 // backoff returns how long to wait after a number of failures: nothing at

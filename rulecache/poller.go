@@ -88,101 +88,6 @@ func (p *poller) observe(event Event) {
 	p.source.settings().Observe(event)
 }
 
-// storedRead is a read of the store, which runs beside the first load.
-type storedRead struct {
-	done chan struct{}
-	hash string // of what is stored, set when done is closed
-}
-
-// restore begins to read what is stored, where no rules are known yet.
-func (p *poller) restore(ctx context.Context) {
-	p.stored = nil
-	settings := p.source.settings()
-	if settings.Store == nil || p.source.Snapshot() != nil {
-		return
-	}
-	stored := &storedRead{done: make(chan struct{})}
-	p.stored = stored
-	go func() {
-		defer close(stored.done)
-		snapshot, err := restore(ctx, settings)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			p.observe(Event{Kind: EventStoreFailed, Err: err})
-		case snapshot != nil:
-			stored.hash = snapshot.hash
-			if p.source.publishFirst(snapshot) {
-				p.observe(Event{Kind: EventStoredUsed})
-			}
-		}
-	}()
-}
-
-// awaitStored lets a read of the store end, for as long as that is not too long.
-func (p *poller) awaitStored(most time.Duration) {
-	if p.stored == nil {
-		return
-	}
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-p.stored.done:
-	case <-timer.C:
-	}
-	select {
-	case <-p.stored.done:
-		p.keeper.hash, p.stored = p.stored.hash, nil
-	default:
-	}
-}
-
-// relisten makes the listener what the settings ask for.
-func (p *poller) relisten(ctx context.Context) {
-	settings := p.source.settings()
-	if p.listener != nil && (settings.ListenOff || settings.Channel != p.listener.channel) {
-		p.listener.stop()
-		p.listener = nil
-	}
-	if settings.ListenOff {
-		p.setPollOnly("")
-		return
-	}
-	if p.listener == nil && p.pollOnly == "" {
-		p.listener = p.listen(ctx, settings.Channel)
-	}
-}
-
-// awaitListener lets the first attempt to listen end before the first load, so
-// that nothing is missed between the two, and no second load is needed.
-func (p *poller) awaitListener(ctx context.Context) {
-	if p.listener == nil {
-		return
-	}
-	timer := time.NewTimer(firstListenTimeout)
-	defer timer.Stop()
-	select {
-	case <-p.listener.tried:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// ended notes why the listener ended by itself.
-func (p *poller) ended() {
-	why := p.listener.why
-	p.listener = nil
-	p.setPollOnly(why)
-	if why != "" {
-		p.observe(Event{Kind: EventPollOnly, Err: why})
-	}
-}
-
-func (p *poller) setPollOnly(why fault) {
-	p.pollOnly = why
-	p.source.setPollOnly(string(why))
-}
-
 // wait returns when a load is due, and false when ctx ended.
 func (p *poller) wait(ctx context.Context) bool {
 	chance := p.timing.chance()
@@ -225,28 +130,6 @@ func (p *poller) event(ctx context.Context, most time.Duration) bool {
 	return true
 }
 
-// keep writes the snapshot in force where that is due, and else returns when it
-// will be; zero where there is nothing to write.
-func (p *poller) keep(now time.Time) time.Time {
-	due, pending := p.keeper.due()
-	store := p.source.settings().Store
-	switch {
-	case !pending || store == nil:
-		return time.Time{}
-	case due.After(now):
-		return due
-	}
-	p.keeper.write(store, p.source.Snapshot(), now)
-	return time.Time{}
-}
-
-func (p *poller) wrote(err error) {
-	p.keeper.ended(err, p.source.Snapshot())
-	if err != nil {
-		p.observe(Event{Kind: EventStoreFailed, Err: err})
-	}
-}
-
 // load loads the table once and tells everyone how it went.
 func (p *poller) load(ctx context.Context) {
 	asking := p.source.takeAsking()
@@ -275,12 +158,17 @@ func (p *poller) load(ctx context.Context) {
 
 // read reads the table over a connection of its own.
 func (p *poller) read(ctx context.Context) (result, error) {
-	s, err := connect(ctx, p.source.config, nil)
+	s, err := p.dialing(nil).connect(ctx)
 	if err != nil {
 		return result{}, err
 	}
 	defer s.close()
 	return reading{table: p.table, maxRules: p.source.settings().MaxRules, known: p.mark}.read(ctx, s)
+}
+
+// dialing says how to connect under the settings in force.
+func (p *poller) dialing(notify func()) dialing {
+	return dialing{config: p.source.config, refresh: p.source.settings().Refresh, notify: notify}
 }
 
 // report puts what was read in force, and tells how it went.
@@ -319,31 +207,6 @@ func (p *poller) publish(rules *builder) bool {
 	p.source.publish(snapshot)
 	p.keeper.changed(snapshot)
 	return last == nil || last.hash != snapshot.hash || last.rejected != snapshot.rejected
-}
-
-// flush writes what is pending, for as long as that is not too long.
-func (p *poller) flush() {
-	p.awaitStored(lastStoreTimeout)
-	timer := time.NewTimer(lastStoreTimeout)
-	defer timer.Stop()
-	for {
-		store := p.source.settings().Store
-		if _, pending := p.keeper.due(); pending && store != nil {
-			p.keeper.write(store, p.source.Snapshot(), p.timing.now())
-		}
-		if p.keeper.writing == nil {
-			return
-		}
-		select {
-		case err := <-p.keeper.writing:
-			p.wrote(err)
-			if err != nil {
-				return
-			}
-		case <-timer.C:
-			return
-		}
-	}
 }
 
 // signal sends to a channel of capacity 1 unless it is full.

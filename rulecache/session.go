@@ -10,10 +10,12 @@ import (
 )
 
 const (
-	// connectTimeout bounds a connection attempt, for each host of the DSN.
-	connectTimeout = 2 * time.Second
-	// describeTimeout bounds a question that only looks at the catalog.
-	describeTimeout = 2 * time.Second
+	// minPatience and maxPatience bound the wait for what is quick: a connection
+	// to each host of the DSN, and a question that only looks at the catalog. It
+	// is short where polls are close together, so that a poll that hangs does
+	// not put off the next.
+	minPatience = 2 * time.Second
+	maxPatience = 5 * time.Second
 	// answerTimeout bounds the wait for the first row of a query over the table,
 	// and from there on for more.
 	answerTimeout = 15 * time.Second
@@ -29,7 +31,8 @@ const rowsPerCheck = 256
 // session is one connection to PostgreSQL. It speaks the simple protocol only,
 // which every pooler passes on.
 type session struct {
-	conn *pgconn.PgConn
+	conn     *pgconn.PgConn
+	patience time.Duration
 
 	// sockets are what close may have to cut: pgconn goes on with a connection
 	// in the background, for up to 15 seconds, after an operation on it failed.
@@ -39,22 +42,30 @@ type session struct {
 	end     context.CancelFunc
 }
 
-// connect opens a session. Notify, where it is not nil, is called for each
-// notification that arrives during an operation on the session.
-func connect(ctx context.Context, config *pgconn.Config, notify func()) (*session, error) {
-	s := new(session)
+// dialing says how to open a session.
+type dialing struct {
+	config  *pgconn.Config
+	refresh time.Duration
+	// notify, where it is not nil, is called for each notification that arrives
+	// during an operation on the session.
+	notify func()
+}
+
+// connect opens a session.
+func (d dialing) connect(ctx context.Context) (*session, error) {
+	s := &session{patience: min(max(d.refresh/4, minPatience), maxPatience)}
 	s.life, s.end = context.WithCancel(context.Background())
-	config = config.Copy()
-	config.ConnectTimeout = connectTimeout
+	config := d.config.Copy()
+	config.ConnectTimeout = s.patience
 	config.DialFunc = s.dial
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddy_rate_limit"
 	}
-	if notify != nil {
-		config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { notify() }
+	if d.notify != nil {
+		config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { d.notify() }
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout*time.Duration(1+len(config.Fallbacks)))
+	ctx, cancel := context.WithTimeout(ctx, s.patience*time.Duration(1+len(config.Fallbacks)))
 	defer cancel()
 	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
@@ -137,7 +148,7 @@ func (s *session) query(ctx context.Context, sql string, patience time.Duration,
 
 // columns returns the names of the columns of the last of the statements in sql.
 func (s *session) columns(ctx context.Context, sql string, each func(values [][]byte)) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	var names []string
 	results := s.conn.Exec(ctx, sql)

@@ -99,7 +99,7 @@ func (s *shard[K, V]) soonest() int32 {
 	for i := range min(n, sample) {
 		at := i
 		if n > sample {
-			at = rand.IntN(n)
+			at = rand.IntN(n) //nolint:gosec // a sample is no secret
 		}
 		if i == 0 || s.slab[at].value.FullAt() < s.slab[best].value.FullAt() {
 			best = at
@@ -114,7 +114,7 @@ func (s *shard[K, V]) dropFull(now int64) {
 		if len(s.slab) == 0 {
 			return
 		}
-		at := rand.IntN(len(s.slab))
+		at := rand.IntN(len(s.slab)) //nolint:gosec // a sample is no secret
 		if s.slab[at].value.FullAt() <= now {
 			s.remove(int32(at))
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // postgresPackage is what a machine without PostgreSQL needs.
-const postgresPackage = "postgresql-15"
+const postgresPackage = "postgresql"
 
 // postgresUser is the superuser of every server; there is no password.
 const postgresUser = "postgres"
@@ -186,6 +186,17 @@ func (s *PostgresServer) QueryInt(t testing.TB, sql string, arguments ...any) in
 		t.Fatalf("running %.200q: %v", sql, err)
 	}
 	return n
+}
+
+// PSQL runs a script in psql, which ends at the first error.
+func (s *PostgresServer) PSQL(t testing.TB, script string) {
+	t.Helper()
+	cmd := exec.Command(find(t, "psql", "postgresql-client", postgresBinaries),
+		"--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--dbname", s.URL(""))
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("running a script in psql: %v\n%s", err, out)
+	}
 }
 
 // CreateDatabase makes an empty database on the server and returns its name.
