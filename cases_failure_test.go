@@ -234,7 +234,7 @@ func TestDrill(t *testing.T) {
 					return
 				case <-time.After(10 * time.Millisecond):
 				}
-				got := c.gateways[i%2].get("/orders", "t1")
+				got := c.gateways[i%2].anew("/orders", "t1")
 				asked.Add(1)
 				switch got.status {
 				case 200:

@@ -222,6 +222,13 @@ func (g *gateway) send(method, path string, header http.Header) reply {
 	return r
 }
 
+// anew is get on a connection of its own: a server that reloads closes idle ones,
+// and a request may meet that.
+func (g *gateway) anew(path, tenant string) reply {
+	g.t.Helper()
+	return g.send(http.MethodGet, path, http.Header{"X-Api-Key": {tenant}, "Connection": {"close"}})
+}
+
 func (g *gateway) try(method, path string, header http.Header) (reply, error) {
 	req, err := http.NewRequest(method, "http://"+g.addr, http.NoBody)
 	if err != nil {
