@@ -55,7 +55,6 @@ func site(global, body string) string {
 	auto_https off
 	persist_config off
 	storage file_system DIR/storage
-	grace_period 1s
 	%s
 }
 http://ADDR {
@@ -220,13 +219,6 @@ func (g *gateway) send(method, path string, header http.Header) reply {
 		g.t.Errorf("%s %s: %v\n%s", method, path, err, g.log())
 	}
 	return r
-}
-
-// anew is get on a connection of its own: a server that reloads closes idle ones,
-// and a request may meet that.
-func (g *gateway) anew(path, tenant string) reply {
-	g.t.Helper()
-	return g.send(http.MethodGet, path, http.Header{"X-Api-Key": {tenant}, "Connection": {"close"}})
 }
 
 func (g *gateway) try(method, path string, header http.Header) (reply, error) {
