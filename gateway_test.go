@@ -266,7 +266,14 @@ func (g *gateway) post(path, contentType, body string) (int, string) {
 	require.NoError(g.t, err)
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Cache-Control", "must-revalidate")
-	res, err := adminClient.Do(req)
+	var res *http.Response
+	for range 100 { // a reload replaces the admin API
+		if res, err = adminClient.Do(req); err == nil {
+			break
+		}
+		req.Body = io.NopCloser(strings.NewReader(body))
+		time.Sleep(20 * time.Millisecond)
+	}
 	require.NoError(g.t, err)
 	defer res.Body.Close()
 	text, _ := io.ReadAll(res.Body)
@@ -283,11 +290,15 @@ func (g *gateway) reload(caddyfile string) {
 // adminGet reads from the admin API.
 func (g *gateway) adminGet(path string) string {
 	g.t.Helper()
-	res, err := adminClient.Get("http://" + g.admin + path)
-	require.NoError(g.t, err)
+	var res *http.Response
+	eventually(g.t, 10*time.Second, "the admin API answers, which a reload replaces", func() (ok bool) {
+		var err error
+		res, err = adminClient.Get("http://" + g.admin + path)
+		return err == nil
+	})
 	defer res.Body.Close()
 	var text bytes.Buffer
-	_, err = text.ReadFrom(res.Body)
+	_, err := text.ReadFrom(res.Body)
 	require.NoError(g.t, err)
 	return text.String()
 }

@@ -54,6 +54,9 @@ func (n *Node) do(ctx context.Context, c *call) error {
 	if err := n.breakerError(); err != nil {
 		return err
 	}
+	if time.Until(c.until.deadline) <= 0 {
+		return errWait // asking in vain would cost the tokens and the connection
+	}
 	lane, err := g.borrow(ctx, c.until.deadline)
 	switch {
 	case err == nil:
