@@ -179,7 +179,7 @@ func TestL4Leaks(t *testing.T) {
 	end()
 	t.Logf("goroutines %d to %d, descriptors %d to %d", goroutines, moreGoroutines, descriptors, moreDescriptors)
 	require.Zero(t, bad.Load())
-	require.InDelta(t, goroutines, moreGoroutines, 15)
+	require.Equal(t, goroutines, moreGoroutines)
 	require.InDelta(t, descriptors, moreDescriptors, 10)
 	require.Len(t, clientsOf(t, redis), sockets)
 	require.Equal(t, 1, backends(t, postgres, database))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -315,15 +314,20 @@ func (g *gateway) metric(series string) float64 {
 	return 0
 }
 
-var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
-
-// goroutines counts those of the gateway.
-func (g *gateway) goroutines() int {
+// goroutines counts those of the gateway that run this module's code. Others
+// come and go with the connections of clients and upstreams.
+func (g *gateway) goroutines() (total int) {
 	g.t.Helper()
-	match := goroutineTotal.FindStringSubmatch(g.adminGet("/debug/pprof/goroutine?debug=1"))
-	require.NotNil(g.t, match)
-	n, _ := strconv.Atoi(match[1])
-	return n
+	for _, group := range strings.Split(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
+		count, stack, _ := strings.Cut(group, " @ ")
+		if !strings.Contains(stack, "caddygate/ratelimit/") && !strings.Contains(stack, "caddygate/ratelimit.") {
+			continue
+		}
+		n, err := strconv.Atoi(count[strings.LastIndexByte(count, '\n')+1:])
+		require.NoError(g.t, err)
+		total += n
+	}
+	return total
 }
 
 // descriptors counts the open files and sockets of the gateway.
