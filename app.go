@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/front"
@@ -18,6 +19,10 @@ import (
 
 func init() {
 	caddy.RegisterModule(new(App))
+
+	// The client prints each failed attempt to connect, past every log that the
+	// operator has set up. What they need to know is logged by observeRedis.
+	logging.Disable()
 }
 
 const appName = "rate_limit"

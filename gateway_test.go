@@ -55,7 +55,6 @@ func site(global, body string) string {
 	auto_https off
 	persist_config off
 	storage file_system DIR/storage
-	grace_period 1s
 	%s
 }
 http://ADDR {

@@ -27,6 +27,8 @@ type Node struct {
 	policyChecked atomic.Bool
 	versionTold   atomic.Bool
 	opened        chan struct{} // the breaker has opened
+	begun         chan struct{} // closed at the first Start, or at Destruct
+	onceBegun     sync.Once
 	events        chan Event
 
 	mu     sync.Mutex
@@ -70,7 +72,7 @@ func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		options: o.resolved(), address: endpoint, script: script,
 		names:  scriptNames{"evalsha", script.SHA1, "eval", script.Text},
-		opened: make(chan struct{}, 1), events: make(chan Event, eventQueue),
+		opened: make(chan struct{}, 1), begun: make(chan struct{}), events: make(chan Event, eventQueue),
 		observers: make(map[*observer]struct{}),
 	}
 	n.circuit = n.newCircuit()
@@ -136,6 +138,7 @@ func (n *Node) Destruct() error {
 	n.closed = true
 	n.starts = 0
 	r := n.endRun()
+	n.beginOnce()
 	n.mu.Unlock()
 	r.finish()
 	return nil

@@ -22,9 +22,13 @@ func (n *Node) begin() *run {
 	r.context, r.end = context.WithCancel(context.Background())
 	n.lastDial.Store(nil)
 	n.current.Store(r.newGeneration())
+	n.beginOnce()
 	r.wait.Go(r.supervise)
 	return r
 }
+
+// beginOnce lets calls go on that came before the first Start, or ends them.
+func (n *Node) beginOnce() { n.onceBegun.Do(func() { close(n.begun) }) }
 
 // endRun takes the run away, if there is one. It is called with mu held.
 func (n *Node) endRun() *run {
