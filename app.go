@@ -167,7 +167,7 @@ func (a *App) Stop() error {
 
 // Cleanup gives back to the pools exactly what Provision took from them.
 func (a *App) Cleanup() error {
-	var errs []error
+	errs := make([]error, 0, len(a.releases))
 	for _, release := range a.releases {
 		errs = append(errs, release())
 	}
@@ -216,12 +216,18 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
+	fallback := front.FallbackLocal
+	if a.Fallback != "" {
+		if fallback, err = front.ParseFallback(a.Fallback); err != nil {
+			return fmt.Errorf("fallback: %w", err)
+		}
+	}
 	a.limiter = &front.Failover{
 		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
 		Local:     local,
 		Timeout:   a.Redis.timeout(),
 		Instances: int64(a.instances()),
-		Fallback:  fallbacks[a.Fallback],
+		Fallback:  fallback,
 		DenyFor:   a.Redis.openTime(),
 		OnError:   countRedisError,
 	}
@@ -258,13 +264,6 @@ func (a *App) maxKeys() int {
 		return defaultMaxKeys
 	}
 	return a.MaxKeys
-}
-
-var fallbacks = map[string]front.Fallback{
-	"":      front.FallbackLocal,
-	"local": front.FallbackLocal,
-	"allow": front.FallbackAllow,
-	"deny":  front.FallbackDeny,
 }
 
 const (

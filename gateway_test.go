@@ -16,9 +16,8 @@ import (
 	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/stretchr/testify/require"
-
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	"github.com/stretchr/testify/require"
 
 	_ "github.com/caddygate/ratelimit"
 	"github.com/caddygate/ratelimit/internal/servertest"
@@ -304,7 +303,7 @@ func (g *gateway) adminGet(path string) string {
 // metric returns the value of a series, written as Prometheus writes it, or 0.
 func (g *gateway) metric(series string) float64 {
 	g.t.Helper()
-	for _, line := range strings.Split(g.adminGet("/metrics"), "\n") {
+	for line := range strings.SplitSeq(g.adminGet("/metrics"), "\n") {
 		if value, found := strings.CutPrefix(line, series+" "); found {
 			n, err := strconv.ParseFloat(value, 64)
 			require.NoError(g.t, err)
@@ -318,7 +317,7 @@ func (g *gateway) metric(series string) float64 {
 // come and go with the connections of clients and upstreams.
 func (g *gateway) goroutines() (total int) {
 	g.t.Helper()
-	for _, group := range strings.Split(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
+	for group := range strings.SplitSeq(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
 		count, stack, _ := strings.Cut(group, " @ ")
 		if !strings.Contains(stack, "caddygate/ratelimit/") && !strings.Contains(stack, "caddygate/ratelimit.") {
 			continue
