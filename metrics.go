@@ -17,14 +17,18 @@ import (
 type outcome uint8
 
 const (
-	outcomeGranted outcome = iota
+	outcomeUndecided outcome = iota // not counted
+	outcomeGranted
 	outcomeRefused
-	outcomeAllowed
+	outcomeShadow // would have been refused
+	outcomeUnlimited
+	outcomeDenied
 	outcomeUnauthorized
-	outcomes = int(outcomeUnauthorized) + 1
+	outcomeAllowed
+	outcomes = int(outcomeAllowed) + 1
 )
 
-var outcomeWords = [outcomes]string{"granted", "refused", "allowed", "unauthorized"}
+var outcomeWords = [outcomes]string{"", "granted", "refused", "shadow", "unlimited", "denied", "unauthorized", "allowed"}
 
 // collectors count over the whole life of the process: each config registers
 // the same ones in its own registry, so that a reload does not set them back.
