@@ -18,9 +18,10 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
-			Limiter: New(NewStore(), Options{Clock: clock.Now}),
-			Advance: clock.Advance,
-			Source:  limit.SourceLocal,
+			Limiter:    New(NewStore(), Options{Clock: clock.Now}),
+			Advance:    clock.Advance,
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
 }
@@ -31,9 +32,10 @@ func TestRealClock(t *testing.T) {
 	t.Parallel()
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		return limittest.Fixture{
-			Limiter: New(NewStore(), Options{}),
-			Source:  limit.SourceLocal,
-			Drift:   time.Second,
+			Limiter:    New(NewStore(), Options{}),
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
+			Drift:      time.Second,
 		}
 	})
 }

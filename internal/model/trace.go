@@ -109,6 +109,7 @@ func (w *walk) changed(rule limit.Rule) limit.Rule {
 		other.Refill = float64(other.Capacity) * 1000 / float64(other.WindowMillis)
 	case 1:
 		other.Algorithm = rule.Algorithm
+		other.Capacity = min(other.Capacity, most(rule.Algorithm))
 		other.Refill = float64(other.Capacity) * 1000 / float64(rule.WindowMillis)
 	}
 	checked, err := limit.NewRule(other)
@@ -118,19 +119,25 @@ func (w *walk) changed(rule limit.Rule) limit.Rule {
 	return checked
 }
 
+// most is the largest capacity in a trace. A log is small, because the model's is
+// slow, and because the script forgets at most 1,000 expired tokens at a time.
+func most(algorithm limit.Algorithm) int64 {
+	if algorithm == limit.SlidingWindowLog {
+		return 100
+	}
+	return 100_000
+}
+
 // rule is any rule with a window of 1 ms to 28 hours, for which sums of floats
-// are within the slack. A log is small, because the model's is slow.
+// are within the slack.
 func (w *walk) rule() limit.Rule {
 	for {
 		rule := limit.Rule{Algorithm: w.Algorithm}
 		if rule.Algorithm == 0 {
 			rule.Algorithm = limit.Algorithm(1 + w.random.IntN(3))
 		}
-		most := []float64{1, 5, 20, 100, 100_000}[w.random.IntN(5)]
-		if rule.Algorithm == limit.SlidingWindowLog {
-			most = min(most, 100)
-		}
-		rule.Capacity = int64(math.Pow(most, w.random.Float64()))
+		largest := min([]int64{1, 5, 20, 100, 100_000}[w.random.IntN(5)], most(rule.Algorithm))
+		rule.Capacity = int64(math.Pow(float64(largest), w.random.Float64()))
 		rule.Refill = float64(rule.Capacity) * 1000 / math.Round(math.Pow(1e8, w.random.Float64()))
 		if w.random.IntN(3) == 0 { // fractions that come near whole tokens again
 			rule.Refill = []float64{0.1, 0.3, 0.7, 1, 7, 1.0 / 3, 1.0 / 60}[w.random.IntN(7)]
