@@ -2,7 +2,6 @@ package localbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -19,9 +18,10 @@ func TestLimiter(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
-			Limiter: New(NewStore(), Options{Clock: clock.Now}),
-			Advance: clock.Advance,
-			Source:  limit.SourceLocal,
+			Limiter:    New(NewStore(), Options{Clock: clock.Now}),
+			Advance:    clock.Advance,
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
 }
@@ -32,9 +32,10 @@ func TestRealClock(t *testing.T) {
 	t.Parallel()
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		return limittest.Fixture{
-			Limiter: New(NewStore(), Options{}),
-			Source:  limit.SourceLocal,
-			Drift:   time.Second,
+			Limiter:    New(NewStore(), Options{}),
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
+			Drift:      time.Second,
 		}
 	})
 }
@@ -101,26 +102,22 @@ func TestA6ClockBack(t *testing.T) {
 	})
 }
 
-// TestA10TypeSwitch stands for the case until the sliding windows are built: an
-// algorithm that is not there is an error, never a silent grant, and does not
-// touch the other's state.
+// TestA10TypeSwitch: each algorithm has its own state, and a rule that names none
+// is a token bucket.
 func TestA10TypeSwitch(t *testing.T) {
 	t.Parallel()
 	l, a := newTester(), bucketOf(t, "t1", 10, 0.001)
-	require.Equal(t, int64(9), l.take(t, a, 1).First.Remaining)
-	for _, algorithm := range []limit.Algorithm{limit.SlidingWindowLog, limit.SlidingWindowCounter} {
-		other := a
-		other.Rule.Algorithm = algorithm
-		for _, buckets := range [][]limit.Bucket{{other}, {a, other}} {
-			d, err := l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: 1})
-			require.ErrorIs(t, err, errors.ErrUnsupported)
-			require.ErrorContains(t, err, algorithm.String())
-			require.Zero(t, d.Granted)
+	for left := int64(9); left > 5; left-- {
+		for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+			a.Rule.Algorithm = algorithm
+			require.Equal(t, left, l.take(t, a, 1).First.Remaining, algorithm)
 		}
 	}
-	unnamed := a
-	unnamed.Rule.Algorithm = 0
-	require.Equal(t, int64(8), l.take(t, unnamed, 1).First.Remaining)
+	a.Rule.Algorithm = 0
+	require.Equal(t, int64(5), l.take(t, a, 1).First.Remaining)
+	require.Equal(t, 3, l.store.Len())
+	require.NoError(t, l.Reset(context.Background(), a.Key))
+	require.Zero(t, l.store.Len())
 }
 
 // TestA15LoweredRate: a refusal under a slower rule keeps the bucket for as long
