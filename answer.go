@@ -48,7 +48,7 @@ type answer struct {
 	first     [1]charge       // the array of charges, as long as there is one
 	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
 	about     int             // the charge that header and placeholders tell of
-	closed    bool            // it was refused for who it is, and is not to be judged again
+	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
 	fields    fields
 	writer    fieldWriter
@@ -62,6 +62,9 @@ func answerOf(r *http.Request) *answer {
 	known, _ := caddyhttp.GetVar(r.Context(), answerKey).(*answer)
 	return known
 }
+
+// String is what the request's variables tell of an answer: nothing.
+func (*answer) String() string { return "" }
 
 func newAnswer() *answer {
 	a := new(answer)
@@ -105,7 +108,7 @@ func (c *charge) waitsLongerThan(other *charge) bool {
 func (a *answer) showNearest(from int, legacy bool) {
 	for i := from; i < len(a.charges); i++ {
 		c, about := &a.charges[i], &a.charges[a.about]
-		if c.shown() && (!about.shown() || c.state.Remaining < about.state.Remaining) {
+		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
 			a.about = i
 		}
 	}

@@ -124,6 +124,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.check(); err != nil {
 		return err
 	}
+	a.warnOfNoEffect()
 	var err error
 	if a.static, err = staticSnapshot(a.StaticRules); err != nil {
 		return err
@@ -249,7 +250,7 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.releases = append(a.releases, release)
 	a.source = source
 	a.settings = a.Rules.settings()
-	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.PoolKey() + ".json"}
+	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
 	return nil
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,6 +27,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if !h.Next() {
 		return nil, h.ArgErr()
 	}
+	line := h.Line()
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -36,7 +38,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	if matcher != nil && len(handler.Routes) == 0 {
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
-			zap.String("file", h.File()), zap.Int("line", h.Line()))
+			zap.String("file", h.File()), zap.Int("line", line))
 	}
 	return h.NewRoute(matcher, handler), nil
 }
@@ -128,7 +130,7 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 }
 
 func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
-	if err := text(&h.Cost)(d); err != nil {
+	if err := anyText(&h.Cost)(d); err != nil {
 		return err
 	}
 	_, err := newCostSource(h.Cost)
@@ -146,6 +148,9 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 		own.Route = d.Val()
 		if err := checkRouteArg(d, own.Route); err != nil {
 			return err
+		}
+		if !slices.Contains(h.routes(), own.Route) {
+			return d.Errf("%q is not a route of this directive", own.Route)
 		}
 	}
 	if d.NextArg() {
@@ -198,7 +203,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
-		return d.ArgErr()
+		return d.Err("the global option rate_limit takes a block and no arguments")
 	}
 	return parseBlock(d, map[string]option{
 		"redis":        {parse: a.parseRedis},
@@ -210,7 +215,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
 		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
-		"guest_secret": {parse: text(&a.GuestSecret)},
+		"guest_secret": {parse: anyText(&a.GuestSecret)},
 		"region":       {},
 	})
 }
@@ -250,24 +255,33 @@ func (a *App) parseRule(d *caddyfile.Dispenser) error {
 	if rule.Capacity, rule.RefillPerSecond, err = parseQuota(d); err != nil {
 		return err
 	}
+	seen := map[string]bool{}
 	for d.NextArg() {
 		name := d.Val()
 		if !d.NextArg() {
 			return d.ArgErr()
 		}
-		switch name {
-		case "algorithm":
+		switch {
+		case seen[name]:
+			return d.Errf("%s stands twice in a rule", name)
+		case name == "algorithm":
 			rule.Algorithm = d.Val()
-		case "mode":
+		case name == "mode":
 			rule.Mode = d.Val()
-		case "prefetch", "shards":
+		case name == "prefetch", name == "shards":
 			return d.Errf("%s in a rule is not yet supported", name)
 		default:
 			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm and mode", name)
 		}
+		seen[name] = true
 	}
 	if _, err := rule.entry("rule"); err != nil {
 		return d.WrapErr(err)
+	}
+	for i := range a.StaticRules {
+		if a.StaticRules[i].Tenant == rule.Tenant && a.StaticRules[i].Route == rule.Route {
+			return d.Errf("another rule is for the same tenant and route %s", rule.Route)
+		}
 	}
 	a.StaticRules = append(a.StaticRules, rule)
 	return nil

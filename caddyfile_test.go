@@ -136,6 +136,12 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"breaker 1ms", redis("breaker 5 1ms"), "allowed are 100ms to 5m0s"},
 		{"breaker alone", redis("breaker 5"), "or off"},
 		{"key_prefix with braces", redis("key_prefix {x}"), "without braces"},
+		{"address as an option", global("redis redis://a {\n}\nredis://:secret@b"), "an address stands where an option should"},
+		{"arguments of the global option", "{\n\trate_limit redis://:secret@b {\n}\n}", "takes a block and no arguments"},
+		{"two rules for one pair", global("rule a b 1/s\nrule a b 2/s"), "same tenant and route b"},
+		{"rule with a word twice", global("rule a b 1/s mode enforce mode enforce"), "twice"},
+		{"rule with a long tenant", global("rule " + strings.Repeat("x", 65) + " b 1/s"), "Caddyfile:3"},
+		{"limit of another route", directive("limit 1/s b"), "not a route of this directive"},
 		{"key_prefix too long", redis("key_prefix " + strings.Repeat("x", 33)), "32 bytes"},
 		{"unknown tls option", redis("tls {\nfoo bar\n}"), `unknown option "foo"`},
 		{"refresh 10ms", global("rules postgres://localhost/x {\nrefresh 10ms\n}"), "allowed are 1s to 24h0m0s"},
@@ -167,6 +173,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 			_, err := adapt(test.caddyfile)
 			require.ErrorContains(t, err, test.want)
 			require.Contains(t, err.Error(), "Caddyfile:", "no line")
+			require.NotContains(t, err.Error(), ":secret@")
 		})
 	}
 }

@@ -167,9 +167,9 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.app.node != nil {
 		status := s.app.node.Status()
-		open := 0.0
-		if status.Breaker == "open" {
-			open = 1
+		open := 1.0 // also while one call tries whether Redis is back
+		if status.Breaker == "closed" || status.Breaker == "off" {
+			open = 0
 		}
 		gauge(breakerOpenDesc, open, status.Address)
 	}

@@ -238,6 +238,7 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp
 	}
 	refused := &current.charges[violated]
 	h.app.refusals.note(refused.bucket.Key, h.refusal(refused))
+	current.closed = true
 	current.refuse(w, violated, h.fields)
 	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }

@@ -37,6 +37,17 @@ func (f *fields) write(header http.Header) {
 	header["X-Ratelimit-Reset"] = f.values[2:3:3]
 }
 
+// erase takes back what another directive told of a bucket that is not the one
+// which refused the request.
+func (f *fields) erase(header http.Header) {
+	if f.set {
+		f.set = false
+		delete(header, "X-Ratelimit-Limit")
+		delete(header, "X-Ratelimit-Remaining")
+		delete(header, "X-Ratelimit-Reset")
+	}
+}
+
 // pass lets the request through to next, with what was decided in the header of
 // its response.
 func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -55,8 +66,8 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	return next.ServeHTTP(writer, r)
 }
 
-// close ends the request for a reason that no other directive of ours, in
-// `handle_errors` say, would see otherwise.
+// close ends the request for a reason that another directive of ours, in
+// `handle_errors` say, must not find again.
 func (a *answer) close(r *http.Request, status int, reason error) error {
 	a.closed = true
 	a.publish(r)
@@ -70,8 +81,10 @@ func (a *answer) refuse(w http.ResponseWriter, violated int, legacy bool) {
 	header := w.Header()
 	if legacy && c.shown() {
 		a.fields.tell(c)
+		a.fields.write(header)
+	} else {
+		a.fields.erase(header)
 	}
-	a.fields.write(header)
 	if wait := c.state.RetryAfter; wait != limit.Never {
 		header["Retry-After"] = []string{number(max(1, wholeSeconds(wait)))}
 	}

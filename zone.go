@@ -52,10 +52,7 @@ func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
 
 // provisionZones makes a zone of each route.
 func (h *Handler) provisionZones() error {
-	routes := h.Routes
-	if len(routes) == 0 {
-		routes = []string{defaultRoute}
-	}
+	routes := h.routes()
 	defaults, err := h.ruleDefaults()
 	if err != nil {
 		return err
@@ -80,6 +77,14 @@ func (h *Handler) provisionZones() error {
 		})
 	}
 	return nil
+}
+
+// routes returns the routes that count.
+func (h *Handler) routes() []string {
+	if len(h.Routes) == 0 {
+		return []string{defaultRoute}
+	}
+	return h.Routes
 }
 
 // ruleDefaults returns what a rule of this handler does not name.
