@@ -33,6 +33,7 @@ fmt:
 	$(TOOL) gofumpt -w .
 	$(TOOL) golangci-lint fmt ./...
 
-# ./caddy: Caddy's standard modules and this one.
+# ./caddy: Caddy's standard modules and this one. The version stands for this
+# folder: without one, xcaddy asks the network for versions of the module first.
 build:
-	go tool xcaddy build $(CADDY_VERSION) --with github.com/caddygate/ratelimit=.
+	go tool xcaddy build $(CADDY_VERSION) --with github.com/caddygate/ratelimit@v0.0.0=.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/front"
@@ -18,6 +19,10 @@ import (
 
 func init() {
 	caddy.RegisterModule(new(App))
+
+	// The client prints each failed attempt to connect, past every log that the
+	// operator has set up. What they need to know is logged by observeRedis.
+	logging.Disable()
 }
 
 const appName = "rate_limit"
@@ -162,7 +167,7 @@ func (a *App) Stop() error {
 
 // Cleanup gives back to the pools exactly what Provision took from them.
 func (a *App) Cleanup() error {
-	var errs []error
+	errs := make([]error, 0, len(a.releases))
 	for _, release := range a.releases {
 		errs = append(errs, release())
 	}
@@ -211,12 +216,18 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
+	fallback := front.FallbackLocal
+	if a.Fallback != "" {
+		if fallback, err = front.ParseFallback(a.Fallback); err != nil {
+			return fmt.Errorf("fallback: %w", err)
+		}
+	}
 	a.limiter = &front.Failover{
 		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
 		Local:     local,
 		Timeout:   a.Redis.timeout(),
 		Instances: int64(a.instances()),
-		Fallback:  fallbacks[a.Fallback],
+		Fallback:  fallback,
 		DenyFor:   a.Redis.openTime(),
 		OnError:   countRedisError,
 	}
@@ -253,13 +264,6 @@ func (a *App) maxKeys() int {
 		return defaultMaxKeys
 	}
 	return a.MaxKeys
-}
-
-var fallbacks = map[string]front.Fallback{
-	"":      front.FallbackLocal,
-	"local": front.FallbackLocal,
-	"allow": front.FallbackAllow,
-	"deny":  front.FallbackDeny,
 }
 
 const (

@@ -35,6 +35,7 @@ func gatewayFile(redis, rules, timeout, listen string, to string) string {
 			listen `+listen+`
 		}
 		default 1/1000s burst 5
+		instances 2
 	}`, "rate_limit /orders create-order\nheader >X-Source {http.rate_limit.source}\nreverse_proxy "+to)
 }
 

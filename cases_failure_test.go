@@ -57,7 +57,7 @@ func TestT1Budget(t *testing.T) {
 func TestF1Breaker(t *testing.T) {
 	t.Parallel()
 	redis, proxy := redisAndProxy(t)
-	g := startGateway(t, viaProxy(proxy, "", "rate_limit a {\n"+slow(1000)+"\n}"))
+	g := startGateway(t, viaProxy(proxy, "timeout 200ms", "rate_limit a {\n"+slow(1000)+"\n}"))
 	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
 	calls := func() int { return proxy.Commands("EVALSHA", "EVAL") }
 	atOnce := func(n int, tenant string) (slowest time.Duration) {
@@ -97,8 +97,7 @@ func TestF1Breaker(t *testing.T) {
 	atOnce(100, "t2")
 	tokens, err := redis.Client(t).HGet(t.Context(), "rl:{t2}:a", "tokens").Float64()
 	require.NoError(t, err)
-	t.Logf("healed: %.0f of 101 were taken in Redis", 1000-tokens)
-	require.Positive(t, 1000-tokens)
+	require.InDelta(t, 101, 1000-tokens, 0.5, "all are taken in Redis")
 }
 
 // breakerNode is the label of the one breaker.
@@ -214,10 +213,7 @@ func TestDrill(t *testing.T) {
 	c := startCluster(t, 2, "5ms", "on")
 	c.rule(t, "t1", "create-order", 20, 10)
 	c.awaitRules(t, 1)
-	time.Sleep(time.Second)
-	goroutines, sockets := c.gateways[0].goroutines(), len(clientsOf(t, c.redis))
-
-	var asked, passed, odd atomic.Int64
+	var asked, passed, odd, dropped atomic.Int64
 	var mu sync.Mutex
 	var tooks []time.Duration
 	done := make(chan struct{})
@@ -235,7 +231,11 @@ func TestDrill(t *testing.T) {
 					return
 				case <-time.After(10 * time.Millisecond):
 				}
-				got := c.gateways[i%2].get("/orders", "t1")
+				got, err := c.gateways[i%2].try(http.MethodGet, "/orders", http.Header{"X-Api-Key": {"t1"}})
+				if err != nil {
+					dropped.Add(1)
+					continue
+				}
 				asked.Add(1)
 				switch got.status {
 				case 200:
@@ -265,30 +265,33 @@ func TestDrill(t *testing.T) {
 	}
 	began := time.Now()
 	step("all is well", func() {})
+	goroutines, sockets := c.gateways[0].goroutines(), len(clientsOf(t, c.redis))
 	step("redis killed", func() { c.redis.Kill(t) })
 	step("redis restarted", func() { c.redis.Restart(t) })
 	step("redis stopped", func() { c.redis.Pause(t) })
 	step("redis goes on", func() { c.redis.Resume(t) })
 	step("postgres killed", func() { c.postgres.Kill(t) })
 	step("postgres restarted", func() { c.postgres.Restart(t) })
-	config := c.gateways[0].adminGet("/config/")
-	invalid := strings.Replace(config, `"routes":["create-order"]`, `"routes":["not a route"]`, 1)
 	step("60 reloads", func() {
 		for i := range 30 {
 			g := c.gateways[i%2]
 			config := g.adminGet("/config/")
 			status, text := g.post("/load", "application/json", config)
 			require.Equal(t, http.StatusOK, status, text)
+			invalid := strings.Replace(config, `"routes":["create-order"]`, `"routes":["not a route"]`, 1)
 			status, _ = g.post("/load", "application/json", invalid)
 			require.Equal(t, http.StatusBadRequest, status)
 		}
 	})
+	eventually(t, 10*time.Second, "no more goroutines than before", func() bool { return c.gateways[0].goroutines() <= goroutines })
+	eventually(t, 10*time.Second, "no more connections than before", func() bool { return len(clientsOf(t, c.redis)) <= sockets })
 	end()
 	require.Zero(t, odd.Load(), "answers other than 200 and 429")
 	allowed := 20 + 10*time.Since(began).Seconds()
 	t.Logf("%d of %d passed, %.0f allowed by the limit", passed.Load(), asked.Load(), allowed)
+	// Caddy itself loses connections that are in the queue of a listener which a
+	// reload closes, with and without this module.
+	t.Logf("%d connections were lost", dropped.Load())
 
 	eventually(t, 10*time.Second, "redis decides again", func() bool { return c.gateways[0].get("/orders", "t2").source() == "redis" })
-	eventually(t, 10*time.Second, "no more goroutines than before", func() bool { return c.gateways[0].goroutines() <= goroutines+10 })
-	eventually(t, 10*time.Second, "no more connections than before", func() bool { return len(clientsOf(t, c.redis)) <= sockets })
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,9 +16,8 @@ import (
 	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/stretchr/testify/require"
-
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	"github.com/stretchr/testify/require"
 
 	_ "github.com/caddygate/ratelimit"
 	"github.com/caddygate/ratelimit/internal/servertest"
@@ -55,7 +53,6 @@ func site(global, body string) string {
 	auto_https off
 	persist_config off
 	storage file_system DIR/storage
-	grace_period 1s
 	%s
 }
 http://ADDR {
@@ -266,7 +263,14 @@ func (g *gateway) post(path, contentType, body string) (int, string) {
 	require.NoError(g.t, err)
 	req.Header.Set("Content-Type", contentType)
 	req.Header.Set("Cache-Control", "must-revalidate")
-	res, err := adminClient.Do(req)
+	var res *http.Response
+	for range 100 { // a reload replaces the admin API
+		if res, err = adminClient.Do(req); err == nil {
+			break
+		}
+		req.Body = io.NopCloser(strings.NewReader(body))
+		time.Sleep(20 * time.Millisecond)
+	}
 	require.NoError(g.t, err)
 	defer res.Body.Close()
 	text, _ := io.ReadAll(res.Body)
@@ -283,11 +287,15 @@ func (g *gateway) reload(caddyfile string) {
 // adminGet reads from the admin API.
 func (g *gateway) adminGet(path string) string {
 	g.t.Helper()
-	res, err := adminClient.Get("http://" + g.admin + path)
-	require.NoError(g.t, err)
+	var res *http.Response
+	eventually(g.t, 10*time.Second, "the admin API answers, which a reload replaces", func() (ok bool) {
+		var err error
+		res, err = adminClient.Get("http://" + g.admin + path)
+		return err == nil
+	})
 	defer res.Body.Close()
 	var text bytes.Buffer
-	_, err = text.ReadFrom(res.Body)
+	_, err := text.ReadFrom(res.Body)
 	require.NoError(g.t, err)
 	return text.String()
 }
@@ -295,7 +303,7 @@ func (g *gateway) adminGet(path string) string {
 // metric returns the value of a series, written as Prometheus writes it, or 0.
 func (g *gateway) metric(series string) float64 {
 	g.t.Helper()
-	for _, line := range strings.Split(g.adminGet("/metrics"), "\n") {
+	for line := range strings.SplitSeq(g.adminGet("/metrics"), "\n") {
 		if value, found := strings.CutPrefix(line, series+" "); found {
 			n, err := strconv.ParseFloat(value, 64)
 			require.NoError(g.t, err)
@@ -305,15 +313,20 @@ func (g *gateway) metric(series string) float64 {
 	return 0
 }
 
-var goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
-
-// goroutines counts those of the gateway.
-func (g *gateway) goroutines() int {
+// goroutines counts those of the gateway that run this module's code. Others
+// come and go with the connections of clients and upstreams.
+func (g *gateway) goroutines() (total int) {
 	g.t.Helper()
-	match := goroutineTotal.FindStringSubmatch(g.adminGet("/debug/pprof/goroutine?debug=1"))
-	require.NotNil(g.t, match)
-	n, _ := strconv.Atoi(match[1])
-	return n
+	for group := range strings.SplitSeq(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
+		count, stack, _ := strings.Cut(group, " @ ")
+		if !strings.Contains(stack, "caddygate/ratelimit/") && !strings.Contains(stack, "caddygate/ratelimit.") {
+			continue
+		}
+		n, err := strconv.Atoi(count[strings.LastIndexByte(count, '\n')+1:])
+		require.NoError(g.t, err)
+		total += n
+	}
+	return total
 }
 
 // descriptors counts the open files and sockets of the gateway.

@@ -35,11 +35,6 @@ func provision(t testing.TB, app, handler string) (*Handler, error) {
 	return module.(*Handler), nil
 }
 
-// prepared is the request as a handler of a Caddy server gets it.
-func prepared(r *http.Request, w http.ResponseWriter) *http.Request {
-	return caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
-}
-
 // TestJSON holds JSON that must be refused, with its field.
 func TestJSON(t *testing.T) {
 	tests := map[string]struct{ app, handler, want string }{

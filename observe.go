@@ -29,9 +29,11 @@ func rulesLevel(event rulecache.Event) zapcore.Level {
 		return zapcore.ErrorLevel
 	case rulecache.EventListenLost, rulecache.EventPollOnly, rulecache.EventStoredUsed:
 		return zapcore.WarnLevel
-	}
-	if event.Kind == rulecache.EventLoaded && event.Rejected > 0 {
-		return zapcore.WarnLevel
+	case rulecache.EventLoaded:
+		if event.Rejected > 0 {
+			return zapcore.WarnLevel
+		}
+	default:
 	}
 	return zapcore.InfoLevel
 }
@@ -44,6 +46,7 @@ func (a *App) observeRedis(event redisbucket.Event) {
 		level = zapcore.InfoLevel
 	case redisbucket.VersionTooOld:
 		level = zapcore.ErrorLevel
+	default:
 	}
 	a.logger.Log(level, event.Kind.String(), zap.String("node", event.Address), zap.String("detail", event.Detail))
 }

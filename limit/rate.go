@@ -16,7 +16,7 @@ func ParseRate(text string) (n int64, refill float64, err error) {
 		return 0, 0, fmt.Errorf("rate %q is not of the form <n>/<unit>, such as 100/s, 5/m or 100/10s", clip(text))
 	}
 	n, err = strconv.ParseInt(count, 10, 64)
-	if err != nil || n < 1 || n > MaxCapacity {
+	if err != nil || n < 1 || n > MaxCapacity || count[0] == '+' {
 		return 0, 0, fmt.Errorf("rate %q must begin with a whole number from 1 to %d", clip(text), MaxCapacity)
 	}
 	period, err := parsePeriod(unit)

@@ -1,11 +1,8 @@
 package redisbucket
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,63 +28,26 @@ func TestA1Polling(t *testing.T) {
 		step   time.Duration
 		checks int
 		least  int
-		most   int
 	}{
-		"each 100 ms for 9.95 s at 1/s": {1, 100 * time.Millisecond, 100, 9, 10},
-		"each second for 60 s at 0.1/s": {0.1, time.Second, 60, 6, 6},
+		"each 100 ms for 9.95 s at 1/s": {1, 100 * time.Millisecond, 100, 9},
+		"each second for 60 s at 0.1/s": {0.1, time.Second, 60, 6},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := onRedis(t)
 			r := rule(t, 1, test.rate)
-			granted := 0
+			granted, began := 0, time.Now()
 			for range test.checks {
 				granted += passed(t, b, r, 1)
 				b.age(t, tokenKey, "ts", test.step)
 			}
+			// What the test takes by itself refills, too: 10 and 6 where that is little.
+			span := time.Duration(test.checks-1)*test.step + time.Since(began)
 			require.GreaterOrEqual(t, granted, test.least)
-			require.LessOrEqual(t, granted, test.most)
+			require.LessOrEqual(t, granted, 1+int(test.rate*span.Seconds()))
 		})
 	}
-}
-
-func TestA2OneTimestamp(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	r := ruleOf(t, limit.SlidingWindowLog, 5, 0.05)
-	require.Equal(t, 5, passed(t, b, r, 6))
-	require.Equal(t, int64(5), b.redis.ZCard(t.Context(), tokenKey+":log").Val())
-	require.NoError(t, b.Reset(t.Context(), theKey))
-	req := ask(r)
-	req.Cost = 3
-	d, err := b.Take(t.Context(), req)
-	require.NoError(t, err)
-	require.Equal(t, int64(2), d.First.Remaining)
-	require.Equal(t, int64(3), b.redis.ZCard(t.Context(), tokenKey+":log").Val())
-}
-
-func TestA3Counter(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	r := ruleOf(t, limit.SlidingWindowCounter, 100, 100.0/60)
-	key := tokenKey + ":win"
-	require.NoError(t, b.redis.HSet(t.Context(), key, "start", b.now(t)-6000, "cur", 10, "prev", 50).Err())
-	d := take(t, b, r)
-	require.Equal(t, int64(1), d.Granted)
-	require.InDelta(t, 44, d.First.Remaining, 1)
-	b.age(t, key, "start", 3*time.Minute)
-	require.Equal(t, int64(99), take(t, b, r).First.Remaining)
-
-	one := ruleOf(t, limit.SlidingWindowCounter, 1, 0.1)
-	require.NoError(t, b.Reset(t.Context(), theKey))
-	require.Equal(t, 1, passed(t, b, one, 1))
-	b.age(t, key, "start", time.Second)
-	refused := take(t, b, one)
-	require.Zero(t, refused.Granted)
-	require.InDelta(t, 19_000, refused.First.RetryAfter.Milliseconds(), 1000)
-	b.age(t, key, "start", 19*time.Second)
-	require.Equal(t, 1, passed(t, b, one, 1))
 }
 
 // TestA4DeniedCostsNothing asks for two buckets at once, of which one is small.
@@ -203,115 +163,6 @@ func TestA8OneADay(t *testing.T) {
 	require.GreaterOrEqual(t, b.redis.PTTL(t.Context(), tokenKey).Val().Milliseconds(), int64(86_399_000))
 	b.write(t, 0, -86_400*time.Second)
 	require.Equal(t, int64(1), take(t, b, r).Granted, "the rate loses no digit on the way")
-}
-
-func TestA9RetryAfter(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	r := rule(t, 1, 1.0/60)
-	for after, want := range map[int]int64{20: 40, 31: 29, 44: 16, 59: 1} {
-		b.write(t, 0, -time.Duration(after)*time.Second)
-		d := take(t, b, r)
-		require.Zero(t, d.Granted)
-		require.Equal(t, want, int64(math.Ceil(d.First.RetryAfter.Seconds())))
-	}
-}
-
-// TestA9RetryAfterIsExact asks the script at fixed times, by writing its clock
-// into its text, so that a wait is known to the millisecond.
-func TestA9RetryAfterIsExact(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
-		capacity := 1 + random.Int64N(1000)
-		refill := math.Exp(random.Float64()*14 - 7)
-		r, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: refill, Algorithm: limit.TokenBucket})
-		if err != nil {
-			continue
-		}
-		offset := random.Int64N(1000)
-		held := random.Float64()
-		const at = int64(1_785_000_000_000)
-		store := func() {
-			require.NoError(t, b.redis.HSet(t.Context(), tokenKey, "tokens", strconv.FormatFloat(held, 'g', -1, 64), "ts", at).Err())
-		}
-		store()
-		first := b.at(t, at+offset, r)
-		wait := first.First.RetryAfter.Milliseconds()
-		if first.Granted == 1 {
-			continue
-		}
-		require.Zero(t, b.at(t, at+offset+wait-1, r).Granted, "%+v after %d ms, held %v", r, offset, held)
-		require.Equal(t, int64(1), b.at(t, at+offset+wait, r).Granted, "%+v after %d ms, held %v", r, offset, held)
-	}
-}
-
-// TestA9ShortAndLongWay: the way of a bucket alone and that of several answer
-// alike, and leave the same behind.
-func TestA9ShortAndLongWay(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	random := rand.New(rand.NewPCG(5, 6))
-	for range 300 {
-		capacity := 1 + random.Int64N(40)
-		r, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: math.Exp(random.Float64()*10 - 5), Algorithm: limit.TokenBucket})
-		if err != nil {
-			continue
-		}
-		req := ask(r)
-		req.Cost, req.Count = 1+random.Int64N(4), random.Int64N(4)
-		const at = int64(1_785_000_000_000)
-		held, fresh := random.Float64()*float64(capacity)*1.1, random.IntN(4) == 0
-		now := at + random.Int64N(5000) - 1000
-		ttl := time.Duration(1+random.Int64N(100_000)) * time.Second
-		var answers [2]limit.Decision
-		var left [2]string
-		for i, longWay := range []bool{false, true} {
-			if !fresh {
-				require.NoError(t, b.redis.HSet(t.Context(), tokenKey, "tokens", strconv.FormatFloat(held, 'g', -1, 64), "ts", at).Err())
-				require.NoError(t, b.redis.PExpire(t.Context(), tokenKey, ttl).Err())
-			}
-			answers[i] = b.ask(t, question{at: now, longWay: longWay}, req)
-			left[i] = fmt.Sprint(b.redis.HGetAll(t.Context(), tokenKey).Val(), b.redis.PTTL(t.Context(), tokenKey).Val().Round(time.Second))
-			require.NoError(t, b.Reset(t.Context(), theKey))
-		}
-		require.Equal(t, answers[0], answers[1], "%+v held %v after %d", req, held, now-at)
-		require.Equal(t, left[0], left[1], "%+v held %v after %d", req, held, now-at)
-	}
-}
-
-// at asks for one unit at a time of Redis' clock.
-func (b *bench) at(t testing.TB, millis int64, r limit.Rule) limit.Decision {
-	t.Helper()
-	return b.ask(t, question{at: millis}, ask(r))
-}
-
-// question is how the script is asked: at a time that is written into its text,
-// and whether a bucket alone goes the way of several.
-type question struct {
-	at      int64
-	longWay bool
-}
-
-func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision {
-	t.Helper()
-	text := b.node.script.Text
-	replace := func(old, new string) {
-		require.Equal(t, 1, strings.Count(text, old), old)
-		text = strings.Replace(text, old, new, 1)
-	}
-	replace("call('TIME')", "{'"+strconv.FormatInt(q.at/1000, 10)+"', '"+strconv.FormatInt(q.at%1000*1000, 10)+"'}")
-	if q.longWay {
-		replace("if n == 1 and", "if false and")
-	}
-	var a arguments
-	a.encode(b.prefix, &req)
-	command := redis.NewRawCmd(t.Context(), a.command("eval", text)...)
-	require.NoError(t, b.redis.Process(t.Context(), command))
-	d, err := decode(command.Val(), &req)
-	require.NoError(t, err)
-	return d
 }
 
 func TestA10TypeSwitch(t *testing.T) {
@@ -473,22 +324,4 @@ func TestCountIsGrantedAsFarAsItGoes(t *testing.T) {
 		require.NoError(t, b.Reset(t.Context(), theKey))
 		require.Zero(t, b.redis.DBSize(t.Context()).Val())
 	}
-}
-
-// TestLogClockBack finds members of a time that has not come.
-func TestLogClockBack(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	r := ruleOf(t, limit.SlidingWindowLog, 3, 0.3)
-	key := tokenKey + ":log"
-	ahead := float64((b.now(t) + time.Hour.Milliseconds()) * 1000)
-	for i := range 3 {
-		require.NoError(t, b.redis.ZAdd(t.Context(), key, redis.Z{Score: ahead, Member: i}).Err())
-	}
-	d := take(t, b, r)
-	require.Zero(t, d.Granted)
-	require.LessOrEqual(t, d.First.RetryAfter, 10*time.Second)
-	require.Equal(t, int64(3), b.redis.ZCard(t.Context(), key).Val())
-	newest := b.redis.ZRevRangeWithScores(t.Context(), key, 0, 0).Val()
-	require.Less(t, newest[0].Score, ahead, "moved to now")
 }

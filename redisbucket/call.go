@@ -47,12 +47,15 @@ func (c *call) release() {
 // the same deadline. Only the exchange counts for the breaker, and that there
 // is nothing to make it on.
 func (n *Node) do(ctx context.Context, c *call) error {
-	g := n.current.Load()
-	if g == nil {
-		return n.absent()
+	g, err := n.started(ctx, c.until.deadline)
+	if err != nil {
+		return err
 	}
 	if err := n.breakerError(); err != nil {
 		return err
+	}
+	if time.Until(c.until.deadline) <= 0 {
+		return errWait // asking in vain would cost the tokens and the connection
 	}
 	lane, err := g.borrow(ctx, c.until.deadline)
 	switch {
@@ -78,14 +81,29 @@ func (n *Node) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// absent returns why there is no generation.
-func (n *Node) absent() error {
+// started returns the current generation. Before the first Start it waits for
+// it: a server may hand out requests a moment before its config's other parts run.
+func (n *Node) started(ctx context.Context, deadline time.Time) (*generation, error) {
+	if g := n.current.Load(); g != nil {
+		return g, nil
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-n.begun:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if g := n.current.Load(); g != nil {
+		return g, nil
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return errClosed
+		return nil, errClosed
 	}
-	return errNotStarted
+	return nil, errNotStarted
 }
 
 // exchange asks once. A script that the server does not know is sent whole, on

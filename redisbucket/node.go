@@ -27,6 +27,8 @@ type Node struct {
 	policyChecked atomic.Bool
 	versionTold   atomic.Bool
 	opened        chan struct{} // the breaker has opened
+	begun         chan struct{} // closed at the first Start, or at Destruct
+	onceBegun     sync.Once
 	events        chan Event
 
 	mu     sync.Mutex
@@ -46,16 +48,6 @@ type scriptNames struct{ evalsha, sha1, eval, text any }
 type failure struct {
 	reason string
 	at     time.Time
-}
-
-// run is the time between the first Start and the last stop.
-type run struct {
-	node    *Node
-	context context.Context //nolint:containedctx // its own life, not a caller's
-	end     context.CancelFunc
-	wait    sync.WaitGroup
-	warm    chan struct{}
-	warmed  bool
 }
 
 const (
@@ -80,7 +72,7 @@ func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		options: o.resolved(), address: endpoint, script: script,
 		names:  scriptNames{"evalsha", script.SHA1, "eval", script.Text},
-		opened: make(chan struct{}, 1), events: make(chan Event, eventQueue),
+		opened: make(chan struct{}, 1), begun: make(chan struct{}), events: make(chan Event, eventQueue),
 		observers: make(map[*observer]struct{}),
 	}
 	n.circuit = n.newCircuit()
@@ -146,6 +138,7 @@ func (n *Node) Destruct() error {
 	n.closed = true
 	n.starts = 0
 	r := n.endRun()
+	n.beginOnce()
 	n.mu.Unlock()
 	r.finish()
 	return nil
@@ -164,81 +157,6 @@ func (n *Node) stop(o *observer) {
 	}
 	n.mu.Unlock()
 	r.finish()
-}
-
-// begin starts the goroutines of a run. It is called with mu held.
-func (n *Node) begin() *run {
-	r := &run{node: n, warm: make(chan struct{})}
-	r.context, r.end = context.WithCancel(context.Background())
-	n.lastDial.Store(nil)
-	n.current.Store(r.newGeneration())
-	r.wait.Go(r.supervise)
-	return r
-}
-
-// endRun takes the run away, if there is one. It is called with mu held.
-func (n *Node) endRun() *run {
-	r := n.run
-	n.run = nil
-	n.current.Store(nil)
-	return r
-}
-
-// finish ends the goroutines of a run and waits for them.
-func (r *run) finish() {
-	if r == nil {
-		return
-	}
-	r.end()
-	done := make(chan struct{})
-	go func() {
-		r.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(stopTimeout):
-	}
-}
-
-// supervise replaces the connections whenever the breaker opens, so that they
-// are warm when it lets a call through, and tells events.
-func (r *run) supervise() {
-	for {
-		select {
-		case <-r.node.opened:
-			r.replace()
-		case event := <-r.node.events:
-			r.node.dispatch(event)
-		case <-r.context.Done():
-			return
-		}
-	}
-}
-
-// replace puts a new generation in place of the current one.
-func (r *run) replace() {
-	r.node.mu.Lock()
-	defer r.node.mu.Unlock()
-	if r.context.Err() != nil || r.node.run != r {
-		return
-	}
-	old := r.node.current.Swap(r.newGeneration())
-	r.wait.Go(func() {
-		select {
-		case <-time.After(oldLife):
-		case <-r.context.Done():
-		}
-		old.end()
-	})
-}
-
-// warmOnce lets Warm return. It is called with the node's mu held.
-func (r *run) warmOnce() {
-	if !r.warmed {
-		r.warmed = true
-		close(r.warm)
-	}
 }
 
 // tell queues an event for the observers; one too many is dropped.

@@ -3,7 +3,6 @@ package main
 
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-
 	// What is built in.
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 

@@ -1,0 +1,96 @@
+package redisbucket
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// run is the time between the first Start and the last stop.
+type run struct {
+	node    *Node
+	context context.Context // its own life, not a caller's
+	end     context.CancelFunc
+	wait    sync.WaitGroup
+	warm    chan struct{}
+	warmed  bool
+}
+
+// begin starts the goroutines of a run. It is called with mu held.
+func (n *Node) begin() *run {
+	r := &run{node: n, warm: make(chan struct{})}
+	r.context, r.end = context.WithCancel(context.Background())
+	n.lastDial.Store(nil)
+	n.current.Store(r.newGeneration())
+	n.beginOnce()
+	r.wait.Go(r.supervise)
+	return r
+}
+
+// beginOnce lets calls go on that came before the first Start, or ends them.
+func (n *Node) beginOnce() { n.onceBegun.Do(func() { close(n.begun) }) }
+
+// endRun takes the run away, if there is one. It is called with mu held.
+func (n *Node) endRun() *run {
+	r := n.run
+	n.run = nil
+	n.current.Store(nil)
+	return r
+}
+
+// finish ends the goroutines of a run and waits for them.
+func (r *run) finish() {
+	if r == nil {
+		return
+	}
+	r.end()
+	done := make(chan struct{})
+	go func() {
+		r.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(stopTimeout):
+	}
+}
+
+// supervise replaces the connections whenever the breaker opens, so that they
+// are warm when it lets a call through, and tells events.
+func (r *run) supervise() {
+	for {
+		select {
+		case <-r.node.opened:
+			r.replace()
+		case event := <-r.node.events:
+			r.node.dispatch(event)
+		case <-r.context.Done():
+			return
+		}
+	}
+}
+
+// replace puts a new generation in place of the current one.
+func (r *run) replace() {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	if r.context.Err() != nil || r.node.run != r {
+		return
+	}
+	old := r.node.current.Swap(r.newGeneration())
+	r.wait.Go(func() {
+		select {
+		case <-time.After(oldLife):
+		case <-r.context.Done():
+		}
+		old.end()
+	})
+}
+
+// warmOnce lets Warm return. It is called with the node's mu held.
+func (r *run) warmOnce() {
+	if !r.warmed {
+		r.warmed = true
+		close(r.warm)
+	}
+}

@@ -1,0 +1,127 @@
+package redisbucket
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+func TestA9RetryAfter(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	r := rule(t, 1, 1.0/60)
+	for after, want := range map[int]int64{20: 40, 31: 29, 44: 16, 59: 1} {
+		b.write(t, 0, -time.Duration(after)*time.Second)
+		d := take(t, b, r)
+		require.Zero(t, d.Granted)
+		require.Equal(t, want, int64(math.Ceil(d.First.RetryAfter.Seconds())))
+	}
+}
+
+// TestA9RetryAfterIsExact asks the script at fixed times, by writing its clock
+// into its text, so that a wait is known to the millisecond.
+func TestA9RetryAfterIsExact(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		capacity := 1 + random.Int64N(1000)
+		refill := math.Exp(random.Float64()*14 - 7)
+		r, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: refill, Algorithm: limit.TokenBucket})
+		if err != nil {
+			continue
+		}
+		offset := random.Int64N(1000)
+		held := random.Float64()
+		const at = int64(1_785_000_000_000)
+		store := func() {
+			require.NoError(t, b.redis.HSet(t.Context(), tokenKey, "tokens", strconv.FormatFloat(held, 'g', -1, 64), "ts", at).Err())
+		}
+		store()
+		first := b.at(t, at+offset, r)
+		wait := first.First.RetryAfter.Milliseconds()
+		if first.Granted == 1 {
+			continue
+		}
+		require.Zero(t, b.at(t, at+offset+wait-1, r).Granted, "%+v after %d ms, held %v", r, offset, held)
+		require.Equal(t, int64(1), b.at(t, at+offset+wait, r).Granted, "%+v after %d ms, held %v", r, offset, held)
+	}
+}
+
+// TestA9ShortAndLongWay: the way of a bucket alone and that of several answer
+// alike, and leave the same behind.
+func TestA9ShortAndLongWay(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		capacity := 1 + random.Int64N(40)
+		r, err := limit.NewRule(limit.Rule{Capacity: capacity, Refill: math.Exp(random.Float64()*10 - 5), Algorithm: limit.TokenBucket})
+		if err != nil {
+			continue
+		}
+		req := ask(r)
+		req.Cost, req.Count = 1+random.Int64N(4), random.Int64N(4)
+		const at = int64(1_785_000_000_000)
+		held, fresh := random.Float64()*float64(capacity)*1.1, random.IntN(4) == 0
+		now := at + random.Int64N(5000) - 1000
+		ttl := time.Duration(1+random.Int64N(100_000)) * time.Second
+		var answers [2]limit.Decision
+		var left [2]map[string]string
+		var ttls [2]time.Duration
+		for i, longWay := range []bool{false, true} {
+			if !fresh {
+				require.NoError(t, b.redis.HSet(t.Context(), tokenKey, "tokens", strconv.FormatFloat(held, 'g', -1, 64), "ts", at).Err())
+				require.NoError(t, b.redis.PExpire(t.Context(), tokenKey, ttl).Err())
+			}
+			answers[i] = b.ask(t, question{at: now, longWay: longWay}, req)
+			left[i] = b.redis.HGetAll(t.Context(), tokenKey).Val()
+			ttls[i] = b.redis.PTTL(t.Context(), tokenKey).Val()
+			require.NoError(t, b.Reset(t.Context(), theKey))
+		}
+		require.Equal(t, answers[0], answers[1], "%+v held %v after %d", req, held, now-at)
+		require.Equal(t, left[0], left[1], "%+v held %v after %d", req, held, now-at)
+		require.InDelta(t, ttls[0], ttls[1], float64(900*time.Millisecond))
+	}
+}
+
+// at asks for one unit at a time of Redis' clock.
+func (b *bench) at(t testing.TB, millis int64, r limit.Rule) limit.Decision {
+	t.Helper()
+	return b.ask(t, question{at: millis}, ask(r))
+}
+
+// question is how the script is asked: at a time that is written into its text,
+// and whether a bucket alone goes the way of several.
+type question struct {
+	at      int64
+	longWay bool
+}
+
+func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision {
+	t.Helper()
+	text := b.node.script.Text
+	replace := func(old, new string) {
+		require.Equal(t, 1, strings.Count(text, old), old)
+		text = strings.Replace(text, old, new, 1)
+	}
+	replace("call('TIME')", "{'"+strconv.FormatInt(q.at/1000, 10)+"', '"+strconv.FormatInt(q.at%1000*1000, 10)+"'}")
+	if q.longWay {
+		replace("if n == 1 and", "if false and")
+	}
+	var a arguments
+	a.encode(b.prefix, &req)
+	command := redis.NewRawCmd(t.Context(), a.command("eval", text)...)
+	require.NoError(t, b.redis.Process(t.Context(), command))
+	d, err := decode(command.Val(), &req)
+	require.NoError(t, err)
+	return d
+}
