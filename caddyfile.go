@@ -61,14 +61,13 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		guest     deny|allow
 //		limit     <n>/<unit> [burst <n>] [<route>]
 //		algorithm token_bucket
-//		headers   legacy|off
+//		headers   legacy|ietf|both|off
 //		log_key
 //	}
 //
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
 // and refused: guest ip, ipv4_prefix, ipv6_prefix, unknown, tenant … hashed,
-// several routes, the sliding windows, cost, prefetch, shards, shadow, headers
-// ietf and both, and zones.
+// several routes, the sliding windows, cost, prefetch, shards, shadow and zones.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -85,7 +84,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow).pending("ip").read},
 		"limit":       {parse: h.parseLimit, repeats: true},
 		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String()).pending(limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
-		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
+		"headers":     {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"log_key":     {parse: flag(&h.LogKey)},
 		"ipv4_prefix": {}, "ipv6_prefix": {}, "unknown": {}, "cost": {}, "prefetch": {}, "shards": {}, "shadow": {},
 		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
@@ -172,15 +171,14 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		default   <n>/<unit> [burst <n>]
 //		instances <n>
 //		fallback  local|allow|deny
-//		headers   legacy|off
-//		reset     delta
+//		headers   legacy|ietf|both|off
+//		reset     delta|epoch
 //		max_keys  <n>
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password, linger, instances auto, headers ietf and both, reset epoch,
-// guest_secret, region, and in a rule other algorithms, other modes, prefetch
-// and shards.
+// sentinel_password, linger, instances auto, guest_secret, region, and in a rule
+// other algorithms, other modes, prefetch and shards.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -193,8 +191,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
 		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
-		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
-		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
+		"headers":      {parse: word(&a.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
+		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
 		"guest_secret": {}, "region": {},
 	})

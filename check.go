@@ -81,8 +81,6 @@ func isWindow(algorithm string) bool {
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
-		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
-		{"reset", "reset epoch", a.Reset == "epoch"},
 		{"guest_secret", "guest_secret", a.GuestSecret != ""},
 		{"region", "region", a.Region != nil},
 	}
@@ -104,8 +102,8 @@ func (a *App) check() error {
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
 		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
-		oneOf("headers", a.Headers, headersLegacy, headersOff),
-		oneOf("reset", a.Reset, "delta"),
+		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		oneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}
 	if a.Redis != nil {
 		errs = append(errs, a.Redis.check())

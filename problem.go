@@ -149,6 +149,10 @@ func weighs(text string) bool {
 
 // cutUnquoted cuts the text at the first separator outside quotes.
 func cutUnquoted(text string, separator byte) (before, after string) {
+	before, after, _ = strings.Cut(text, string(separator))
+	if strings.IndexByte(before, '"') < 0 {
+		return before, after
+	}
 	quoted := false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {

@@ -91,8 +91,9 @@ type Handler struct {
 	Shadow bool `json:"shadow,omitempty"`
 
 	// Which headers tell clients about their limit: `legacy` sets
-	// X-RateLimit-Limit, -Remaining and -Reset, `off` sets none (Retry-After on a
-	// 429 is always set). `ietf` and `both` are not yet supported. Default: the
+	// X-RateLimit-Limit, -Remaining and -Reset, `ietf` sets RateLimit-Policy and
+	// RateLimit after draft-ietf-httpapi-ratelimit-headers-11, `both` sets all
+	// five, `off` none. Retry-After on a 429 does not depend on it. Default: the
 	// app's `headers`.
 	Headers string `json:"headers,omitempty"`
 
@@ -148,7 +149,7 @@ func (h *Handler) Validate() error {
 	if err := oneOf("guest", h.Guest, guestDeny, guestAllow); err != nil {
 		return err
 	}
-	return oneOf("headers", h.Headers, headersLegacy, headersOff)
+	return oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff)
 }
 
 // ServeHTTP lets the request pass to next if the tenant's bucket for the route
@@ -312,7 +313,6 @@ func (h *Handler) refuseUnsupported() error {
 		{"prefetch", "prefetch", h.Prefetch != ""},
 		{"shards", "shards", h.Shards != 0},
 		{"shadow", "shadow", h.Shadow},
-		{"headers", "headers " + h.Headers, h.Headers == "ietf" || h.Headers == "both"},
 		{"rate_limits", "zones", h.RateLimits != nil},
 	})
 }
