@@ -150,7 +150,7 @@ func parseList(text string) ([]member, error) {
 	for {
 		m, err := p.member()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v at %q of %q", errNotAList, err, p.rest, text)
+			return nil, fmt.Errorf("%w: %w at %q of %q", errNotAList, err, p.rest, text)
 		}
 		members = append(members, m)
 		if p.rest == "" {
