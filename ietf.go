@@ -76,8 +76,8 @@ func outdone(quotas []quota, i int) bool {
 			if other.Remaining < mine.Remaining {
 				return true
 			}
-		case wait(mine) != wait(other):
-			if wait(other) > wait(mine) {
+		case waitOf(mine) != waitOf(other):
+			if waitOf(other) > waitOf(mine) {
 				return true
 			}
 		case j < i:
@@ -87,8 +87,8 @@ func outdone(quotas []quota, i int) bool {
 	return false
 }
 
-// wait is the state's RetryAfter, with Never as the longest.
-func wait(s *limit.State) time.Duration {
+// waitOf is the state's RetryAfter, with Never as the longest.
+func waitOf(s *limit.State) time.Duration {
 	if s.RetryAfter < 0 {
 		return math.MaxInt64
 	}
