@@ -59,13 +59,13 @@ type App struct {
 	// answers 429. Default: `local`.
 	Fallback string `json:"fallback,omitempty"`
 
-	// Which headers tell clients about their limit: `legacy` or `off`; a handler
-	// may say otherwise. `ietf` and `both` are not yet supported. Default:
-	// `legacy`.
+	// Which headers tell clients about their limit: `legacy`, `ietf`, `both` or
+	// `off`; a handler may say otherwise. Default: `legacy`.
 	Headers string `json:"headers,omitempty"`
 
-	// What X-RateLimit-Reset holds: `delta`, the seconds until the bucket is full.
-	// `epoch` is not yet supported. Default: `delta`.
+	// What X-RateLimit-Reset holds: `delta`, the seconds until the bucket is
+	// full, or `epoch`, the Unix time of that moment by this gateway's clock, in
+	// seconds. Default: `delta`.
 	Reset string `json:"reset,omitempty"`
 
 	// How many buckets this gateway keeps in memory at most, from 1 to

@@ -68,12 +68,12 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		algorithm   token_bucket|sliding_window_log|sliding_window_counter
 //		cost        <n>|<placeholder>
 //		shadow
-//		headers     legacy|off
+//		headers     legacy|ietf|both|off
 //		log_key
 //	}
 //
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
-// and refused: prefetch, shards, headers ietf and both, and zones.
+// and refused: prefetch, shards, and zones.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -92,7 +92,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"shadow":      {parse: flag(&h.Shadow)},
 		"limit":       {parse: h.parseLimit, repeats: true},
 		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
-		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
+		"headers":     {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"log_key":     {parse: flag(&h.LogKey)},
 		"prefetch":    {}, "shards": {},
 		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
@@ -191,15 +191,14 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		default   <n>/<unit> [burst <n>]
 //		instances <n>
 //		fallback  local|allow|deny
-//		headers   legacy|off
-//		reset     delta
+//		headers   legacy|ietf|both|off
+//		reset     delta|epoch
 //		max_keys  <n>
 //		guest_secret <text>
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password, linger, instances auto, headers ietf and both, reset epoch,
-// region, and in a rule prefetch and shards.
+// sentinel_password, linger, instances auto, region, and in a rule prefetch and shards.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -212,8 +211,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
 		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
-		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
-		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
+		"headers":      {parse: word(&a.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
+		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
 		"guest_secret": {parse: anyText(&a.GuestSecret)},
 		"region":       {},

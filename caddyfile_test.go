@@ -70,6 +70,8 @@ func handlerOf(t *testing.T, config []byte) string {
 
 func TestDirective(t *testing.T) {
 	tests := map[string]string{
+		`rate_limit { headers ietf }`:                    `{"headers":"ietf"}`,
+		`rate_limit { headers both }`:                    `{"headers":"both"}`,
 		`rate_limit { limit 100/s }`:                     `{"limits":[{"capacity":100,"refill_per_second":100}]}`,
 		`rate_limit a { limit 100/s burst 200 }`:         `{"routes":["a"],"limits":[{"capacity":200,"refill_per_second":100}]}`,
 		`rate_limit a { limit 100/10s a }`:               `{"routes":["a"],"limits":[{"route":"a","capacity":100,"refill_per_second":10}]}`,
@@ -152,6 +154,9 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances x", global("instances x"), "not a whole number"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
 		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
+		{"headers maybe", directive("headers maybe"), "allowed are legacy, ietf, both, off"},
+		{"global headers maybe", global("headers maybe"), "allowed are legacy, ietf, both, off"},
+		{"reset maybe", global("reset maybe"), "allowed are delta, epoch"},
 		{"rule without a rate", global("rule a b"), "Caddyfile:3"},
 		{"rule with a bad rate", global("rule a b 5"), "not of the form"},
 		{"rule with a bad word", global("rule a b 5/s foo bar"), `unknown word "foo"`},
@@ -182,7 +187,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 // it must be refused, never accepted and ignored.
 func TestNotYetSupported(t *testing.T) {
 	directives := []string{
-		"prefetch auto", "shards 4", "headers ietf", "headers both", "zone z {\n}", "distributed", "jitter 0.1", "storage redis",
+		"prefetch auto", "shards 4", "zone z {\n}", "distributed", "jitter 0.1", "storage redis",
 	}
 	for _, line := range directives {
 		_, err := adapt("http://localhost:8080 {\n\trate_limit a {\n" + line + "\n}\n}")
@@ -190,7 +195,7 @@ func TestNotYetSupported(t *testing.T) {
 	}
 	globals := []string{
 		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
-		"redis redis://a {\nlinger 1ms\n}", "instances auto 3", "headers ietf", "reset epoch",
+		"redis redis://a {\nlinger 1ms\n}", "instances auto 3",
 		"region eu 0.7", "rule a b 1/s prefetch 3", "rule a b 1/s shards 2",
 	}
 	for _, line := range globals {

@@ -161,14 +161,14 @@ func TestO6Secrets(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2secret"
 	configs := map[string]string{
-		"redis url":      "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
-		"redis scheme":   "redis http://user:" + secret + "@127.0.0.1/0",
-		"redis query":    "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
-		"redis escape":   "redis redis://user:" + secret + "%zz@127.0.0.1/0",
+		"redis url":         "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
+		"redis scheme":      "redis http://user:" + secret + "@127.0.0.1/0",
+		"redis query":       "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
+		"redis escape":      "redis redis://user:" + secret + "%zz@127.0.0.1/0",
 		"redis placeholder": "redis redis://:p{" + secret + "}x@127.0.0.1/0",
-		"postgres port":  "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
-		"postgres query": "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
-		"postgres dsn":   "rules \"host=127.0.0.1 password=" + secret + "\"",
+		"postgres port":     "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
+		"postgres query":    "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
+		"postgres dsn":      "rules \"host=127.0.0.1 password=" + secret + "\"",
 	}
 	good := site("", answers("rate_limit a {\n"+slow(5)+"\n}"))
 	g := startGateway(t, good)

@@ -78,8 +78,6 @@ func notYetSupported(field, what string) error {
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
-		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
-		{"reset", "reset epoch", a.Reset == "epoch"},
 		{"region", "region", a.Region != nil},
 	}
 	if r := a.Redis; r != nil {
@@ -100,8 +98,8 @@ func (a *App) check() error {
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
 		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
-		oneOf("headers", a.Headers, headersLegacy, headersOff),
-		oneOf("reset", a.Reset, "delta"),
+		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		oneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}
 	if a.Redis != nil {
 		errs = append(errs, a.Redis.check())

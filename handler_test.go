@@ -43,6 +43,8 @@ func TestJSON(t *testing.T) {
 		"no limit at all":          {`{}`, `{}`, "has no rule that every tenant falls back to"},
 		"unknown guest":            {`{}`, `{"guest":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest"},
 		"unknown headers":          {`{}`, `{"headers":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "headers"},
+		"unknown app headers":      {`{"headers":"x"}`, `{}`, "headers: unknown word"},
+		"unknown reset":            {`{"reset":"x"}`, `{}`, "reset: unknown word"},
 		"unknown algorithm":        {`{}`, `{"algorithm":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "unknown algorithm"},
 		"capacity 0":               {`{}`, `{"limits":[{"refill_per_second":1}]}`, "limits[0]: capacity 0"},
 		"refill 0":                 {`{}`, `{"limits":[{"capacity":1}]}`, "limits[0]: refill_per_second 0"},

@@ -95,8 +95,9 @@ type Handler struct {
 	Shadow bool `json:"shadow,omitempty"`
 
 	// Which headers tell clients about their limit: `legacy` sets
-	// X-RateLimit-Limit, -Remaining and -Reset, `off` sets none (Retry-After on a
-	// 429 is always set). `ietf` and `both` are not yet supported. Default: the
+	// X-RateLimit-Limit, -Remaining and -Reset, `ietf` sets RateLimit-Policy and
+	// RateLimit after draft-ietf-httpapi-ratelimit-headers-11, `both` sets all
+	// five, `off` none. Retry-After on a 429 does not depend on it. Default: the
 	// app's `headers`.
 	Headers string `json:"headers,omitempty"`
 
@@ -150,7 +151,7 @@ func (h *Handler) Validate() error {
 	return errors.Join(
 		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
 		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
-		oneOf("headers", h.Headers, headersLegacy, headersOff),
+		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
 		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
 	)
@@ -285,7 +286,6 @@ func (h *Handler) refuseUnsupported() error {
 	return firstUnsupported([]unsupported{
 		{"prefetch", "prefetch", h.Prefetch != ""},
 		{"shards", "shards", h.Shards != 0},
-		{"headers", "headers " + h.Headers, h.Headers == "ietf" || h.Headers == "both"},
 		{"rate_limits", "zones", h.RateLimits != nil},
 	})
 }
