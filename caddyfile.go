@@ -34,7 +34,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
-	if matcher != nil && len(handler.Routes) == 0 {
+	if matcher != nil && len(handler.Routes) == 0 && len(handler.RateLimits) == 0 {
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
 			zap.String("file", h.File()), zap.Int("line", h.Line()))
 	}
@@ -65,10 +65,37 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		log_key
 //	}
 //
+// and that of mholt/caddy-ratelimit:
+//
+//	rate_limit [<matcher>] {
+//		zone <name> {
+//			match {
+//				<matchers>
+//			}
+//			key         <text with placeholders>
+//			window      <duration>
+//			events      <n>
+//			ipv4_prefix <bits>
+//			ipv6_prefix <bits>
+//			algorithm   token_bucket|sliding_window_log|sliding_window_counter
+//			burst       <n>
+//		}
+//		jitter         <part>
+//		sweep_interval <duration>
+//		distributed {
+//			read_interval  <duration>
+//			write_interval <duration>
+//			purge_age      <duration>
+//		}
+//		storage <module>
+//		log_key
+//		disable_metrics
+//	}
+//
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
 // and refused: guest ip, ipv4_prefix, ipv6_prefix, unknown, tenant … hashed,
 // several routes, the sliding windows, cost, prefetch, shards, shadow, headers
-// ietf and both, and zones.
+// ietf and both.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -80,7 +107,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
-	return parseBlock(d, map[string]option{
+	err := parseBlock(d, map[string]option{
 		"tenant":      {parse: h.parseTenant},
 		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow).pending("ip").read},
 		"limit":       {parse: h.parseLimit, repeats: true},
@@ -88,8 +115,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
 		"log_key":     {parse: flag(&h.LogKey)},
 		"ipv4_prefix": {}, "ipv6_prefix": {}, "unknown": {}, "cost": {}, "prefetch": {}, "shards": {}, "shadow": {},
-		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
+		"zone":            {parse: h.parseZone, repeats: true},
+		"jitter":          {parse: h.parseJitter},
+		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
+		"disable_metrics": {parse: flag(&h.DisableMetrics)},
+		"distributed":     {parse: h.parseDistributed},
+		"storage":         {parse: h.parseStorage},
 	})
+	if err != nil {
+		return err
+	}
+	return located(d, h.checkMixed())
 }
 
 // checkRouteArg refuses what cannot be a route, with a hint where it is plain

@@ -52,7 +52,7 @@ func TestJSON(t *testing.T) {
 		"several routes":           {`{}`, `{"routes":["a","b"]}`, "not yet supported"},
 		"hashed":                   {`{}`, `{"tenant_hashed":true}`, "not yet supported"},
 		"window":                   {`{}`, `{"algorithm":"sliding_window_log"}`, "not yet supported"},
-		"zones":                    {`{}`, `{"rate_limits":{}}`, "not yet supported"},
+		"zones":                    {`{}`, `{"rate_limits":{"a":{"window":"1s","max_events":1}}}`, "not yet supported"},
 		"instances 0":              {`{"instances":0}`, `{}`, "instances: 0 is out of bounds"},
 		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
 		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},

@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -101,7 +100,7 @@ type Handler struct {
 	LogKey bool `json:"log_key,omitempty"`
 
 	// The zones of caddy-ratelimit's own configuration. Not yet supported.
-	RateLimits json.RawMessage `json:"rate_limits,omitempty"`
+	Zones
 
 	app      *App
 	logger   *zap.Logger
@@ -313,7 +312,7 @@ func (h *Handler) refuseUnsupported() error {
 		{"shards", "shards", h.Shards != 0},
 		{"shadow", "shadow", h.Shadow},
 		{"headers", "headers " + h.Headers, h.Headers == "ietf" || h.Headers == "both"},
-		{"rate_limits", "zones", h.RateLimits != nil},
+		{"rate_limits", "zones", len(h.RateLimits) > 0},
 	})
 }
 
