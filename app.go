@@ -73,7 +73,10 @@ type App struct {
 	// Default: 1000000.
 	MaxKeys int `json:"max_keys,omitempty"`
 
-	// The key that hashes guests' addresses. Not yet supported.
+	// The key of the HMAC that hashes guests' addresses, the same on every gateway.
+	// Without it, the four billion addresses of IPv4 could be tried out on a hash.
+	// Required where a handler has `guest` set to `ip` and Redis is used. Default:
+	// a random one for this process.
 	GuestSecret string `json:"guest_secret,omitempty"`
 
 	// This region's share of every rule. Not yet supported. Default: all of it.
@@ -89,6 +92,7 @@ type App struct {
 	fallback *limit.Rule // from Default
 	metrics  *metrics
 	refusals *refusals
+	events   *eventQueue
 	releases []func() error
 	stops    []func()
 }
@@ -129,6 +133,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.refusals = newRefusals(a.logger)
+	if err := a.provisionEvents(ctx); err != nil {
+		return err
+	}
 	if err := a.provisionRules(ctx); err != nil {
 		return err
 	}
@@ -142,7 +149,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
-	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start())
+	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
 	}
@@ -175,16 +182,15 @@ func (a *App) Cleanup() error {
 	return errors.Join(errs...)
 }
 
-// findRule returns the rule for the tenant and the route, if there is one.
-func (a *App) findRule(ctx context.Context, tenant, route string) (limit.Rule, bool) {
-	if tenant == rulecache.Wildcard || tenant == rulecache.Guest {
-		tenant = "" // a client cannot name these rows
-	}
-	var loaded *rulecache.Snapshot
+// rules returns the rules that are in force. A request that comes before anyone
+// knows whether there are any waits for them, once.
+func (a *App) rules(ctx context.Context) ruleSet {
+	set := ruleSet{static: a.static}
 	if a.source != nil {
-		loaded = a.source.Await(ctx, firstRulesWait)
+		set.loaded = a.source.Await(ctx, firstRulesWait)
+		set.pending = set.loaded == nil
 	}
-	return rulecache.Find(tenant, route, loaded, a.static)
+	return set
 }
 
 // coversRoute reports whether a static rule is there for every tenant of the route.

@@ -56,12 +56,17 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
-//	rate_limit [<matcher>] [<route>] {
-//		tenant    <text with placeholders>
-//		guest     deny|allow
-//		limit     <n>/<unit> [burst <n>] [<route>]
-//		algorithm token_bucket
-//		headers   legacy|off
+//	rate_limit [<matcher>] [<route>...] {
+//		tenant      <text with placeholders> [hashed]
+//		guest       deny|allow|ip
+//		ipv4_prefix <bits>
+//		ipv6_prefix <bits>
+//		unknown     default|guest|deny
+//		limit       <n>/<unit> [burst <n>] [<route>]
+//		algorithm   token_bucket|sliding_window_log|sliding_window_counter
+//		cost        <n>|<placeholder>
+//		shadow
+//		headers     legacy|off
 //		log_key
 //	}
 //
@@ -93,15 +98,10 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //	}
 //
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
-// and refused: guest ip, ipv4_prefix, ipv6_prefix, unknown, tenant … hashed,
-// several routes, the sliding windows, cost, prefetch, shards, shadow, headers
-// ietf and both.
+// and refused: prefetch, shards, and headers ietf and both.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
-	if len(h.Routes) > 1 {
-		return d.Errf("several routes in one directive (%s) are not yet supported", strings.Join(h.Routes, " "))
-	}
 	for _, route := range h.Routes {
 		if err := checkRouteArg(d, route); err != nil {
 			return err
@@ -109,12 +109,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	err := parseBlock(d, map[string]option{
 		"tenant":      {parse: h.parseTenant},
-		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow).pending("ip").read},
+		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
+		"ipv4_prefix": {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
+		"ipv6_prefix": {parse: integer(&h.IPv6Prefix, ipv6PrefixBounds)},
+		"unknown":     {parse: word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny).read},
+		"cost":        {parse: h.parseCost},
+		"shadow":      {parse: flag(&h.Shadow)},
 		"limit":       {parse: h.parseLimit, repeats: true},
-		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String()).pending(limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
+		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
 		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
 		"log_key":     {parse: flag(&h.LogKey)},
-		"ipv4_prefix": {}, "ipv6_prefix": {}, "unknown": {}, "cost": {}, "prefetch": {}, "shards": {}, "shadow": {},
+		"prefetch":    {}, "shards": {},
 		"zone":            {parse: h.parseZone, repeats: true},
 		"jitter":          {parse: h.parseJitter},
 		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
@@ -151,10 +156,19 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
 		return nil
 	}
-	if d.Val() == "hashed" {
-		return d.Err("tenant … hashed is not yet supported")
+	if d.Val() != "hashed" || d.NextArg() {
+		return d.ArgErr()
 	}
-	return d.ArgErr()
+	h.TenantHashed = true
+	return nil
+}
+
+func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
+	if err := text(&h.Cost)(d); err != nil {
+		return err
+	}
+	_, err := newCostSource(h.Cost)
+	return located(d, err)
 }
 
 // parseLimit reads `limit <rate> [burst <n>] [<route>]`.
@@ -204,19 +218,19 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //			listen    on|off
 //			max_rules <n>
 //		}
-//		rule      <tenant>|* <route>|* <n>/<unit> [burst <n>] [algorithm token_bucket] [mode enforce]
+//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny]
 //		default   <n>/<unit> [burst <n>]
 //		instances <n>
 //		fallback  local|allow|deny
 //		headers   legacy|off
 //		reset     delta
 //		max_keys  <n>
+//		guest_secret <text>
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
 // sentinel_password, linger, instances auto, headers ietf and both, reset epoch,
-// guest_secret, region, and in a rule other algorithms, other modes, prefetch
-// and shards.
+// region, and in a rule prefetch and shards.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -232,7 +246,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
 		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
-		"guest_secret": {}, "region": {},
+		"guest_secret": {parse: text(&a.GuestSecret)},
+		"region":       {},
 	})
 }
 

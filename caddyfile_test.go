@@ -75,6 +75,17 @@ func TestDirective(t *testing.T) {
 		`rate_limit a { limit 100/10s a }`:               `{"routes":["a"],"limits":[{"route":"a","capacity":100,"refill_per_second":10}]}`,
 		`rate_limit a { limit 1/1000s burst 5 a }`:       `{"routes":["a"],"limits":[{"route":"a","capacity":5,"refill_per_second":0.001}]}`,
 		`rate_limit /orders a { tenant {header.X-Key} }`: `{"routes":["a"],"tenant":"{http.request.header.X-Key}"}`,
+		`rate_limit a b { limit 1/s
+			limit 2/s b
+			tenant {header.X-Key} hashed
+			guest ip
+			ipv4_prefix 24
+			ipv6_prefix 48
+			unknown guest
+			cost {header.X-Cost}
+			shadow }`: `{"routes":["a","b"],"limits":[{"capacity":1,"refill_per_second":1},{"route":"b","capacity":2,"refill_per_second":2}],
+			"tenant":"{http.request.header.X-Key}","tenant_hashed":true,"guest":"ip","ipv4_prefix":24,"ipv6_prefix":48,"unknown":"guest",
+			"cost":"{http.request.header.X-Cost}","shadow":true}`,
 		`rate_limit a { guest allow
 			headers off
 			log_key
@@ -105,6 +116,16 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"misplaced option", directive("redis redis://127.0.0.1"), `unknown option "redis"`},
 		{"duplicate option", directive("guest deny\nguest deny"), "twice"},
 		{"duplicate limit", directive("limit 1/s\nlimit 2/s"), "twice"},
+		{"ipv4_prefix 33", directive("ipv4_prefix 33"), "allowed are 1 to 32"},
+		{"ipv6_prefix 129", directive("ipv6_prefix 129"), "allowed are 1 to 128"},
+		{"ipv6_prefix 0", directive("ipv6_prefix 0"), "allowed are 1 to 128"},
+		{"unknown word for unknown", directive("unknown maybe"), "allowed are default, guest, deny"},
+		{"unknown algorithm", directive("algorithm leaky"), "allowed are token_bucket, sliding_window_log, sliding_window_counter"},
+		{"cost 0", directive("cost 0"), "whole number from 1"},
+		{"cost x", directive("cost x"), "whole number from 1"},
+		{"tenant with a second word", directive("tenant {header.X} plain"), "Caddyfile:3"},
+		{"rule with an unknown mode", global("rule a b 5/s mode maybe"), "unknown mode"},
+		{"rule with a log over 100,000", global("rule a b 100001/s algorithm sliding_window_log"), "allowed are 1 to 100000"},
 		{"two arguments", directive("guest deny allow"), "Caddyfile:3"},
 		{"timeout without a unit", redis("timeout 5"), "not a duration"},
 		{"timeout 0", redis("timeout 0"), "Caddyfile:4"},
@@ -154,21 +175,16 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 // it must be refused, never accepted and ignored.
 func TestNotYetSupported(t *testing.T) {
 	directives := []string{
-		"guest ip", "ipv4_prefix 24", "ipv6_prefix 64", "unknown guest", "tenant {header.X-Api-Key} hashed",
-		"algorithm sliding_window_log", "algorithm sliding_window_counter", "cost 2", "prefetch auto", "shards 4",
-		"shadow", "headers ietf", "headers both",
+		"prefetch auto", "shards 4", "headers ietf", "headers both",
 	}
 	for _, line := range directives {
 		_, err := adapt("http://localhost:8080 {\n\trate_limit a {\n" + line + "\n}\n}")
 		require.ErrorContains(t, err, "not yet supported", line)
 	}
-	_, err := adapt("http://localhost:8080 {\n\trate_limit a b\n}")
-	require.ErrorContains(t, err, "not yet supported")
 	globals := []string{
 		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
-		"redis redis://a {\nlinger 1ms\n}", "instances auto 3", "headers ietf", "reset epoch", "guest_secret x",
-		"region eu 0.7", "rule a b 1/s mode shadow", "rule a b 1/s algorithm sliding_window_log",
-		"rule a b 1/s prefetch 3", "rule a b 1/s shards 2", "rule ~guest b 1/s",
+		"redis redis://a {\nlinger 1ms\n}", "instances auto 3", "headers ietf", "reset epoch",
+		"region eu 0.7", "rule a b 1/s prefetch 3", "rule a b 1/s shards 2",
 	}
 	for _, line := range globals {
 		_, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")

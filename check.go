@@ -9,7 +9,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -25,6 +24,8 @@ var (
 	refreshBounds     = bounds[time.Duration]{time.Second, 24 * time.Hour}
 	instanceBounds    = bounds[int]{1, 100_000}
 	maxKeysBounds     = bounds[int]{1, 1_000_000_000}
+	ipv4PrefixBounds  = bounds[int]{1, 32}
+	ipv6PrefixBounds  = bounds[int]{1, 128}
 	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
 )
 
@@ -72,18 +73,12 @@ func notYetSupported(field, what string) error {
 	return fmt.Errorf("%s: %s is not yet supported", field, what)
 }
 
-// isWindow reports whether the word is one of the algorithms that are not built yet.
-func isWindow(algorithm string) bool {
-	return algorithm == limit.SlidingWindowLog.String() || algorithm == limit.SlidingWindowCounter.String()
-}
-
 // refuseUnsupported names what the configuration may hold, but this version does not do.
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
 		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
 		{"reset", "reset epoch", a.Reset == "epoch"},
-		{"guest_secret", "guest_secret", a.GuestSecret != ""},
 		{"region", "region", a.Region != nil},
 	}
 	if r := a.Redis; r != nil {
@@ -119,7 +114,7 @@ func (a *App) check() error {
 // expand replaces the placeholders in the app's texts. One that is unknown or
 // empty is an error: an empty address would be another server's.
 func (a *App) expand() error {
-	texts := map[string]*string{}
+	texts := map[string]*string{"guest_secret": &a.GuestSecret}
 	if r := a.Redis; r != nil {
 		for i := range r.URLs {
 			texts[fmt.Sprintf("redis.urls[%d]", i)] = &r.URLs[i]

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -21,12 +22,16 @@ type exceeded struct {
 	tenant   string // blank unless log_key asks for it
 	remoteIP string
 	wait     time.Duration
+	shadow   bool // whether the request passed all the same
 }
 
 func (e *exceeded) data() map[string]any {
 	data := map[string]any{"zone": e.zone, "route": e.route, "wait": e.wait, "remote_ip": e.remoteIP}
 	if e.tenant != "" {
 		data["tenant"] = e.tenant
+	}
+	if e.shadow {
+		data["shadow"] = true
 	}
 	return data
 }
@@ -66,6 +71,16 @@ const (
 	eventStopTimeout = time.Second
 )
 
+// provisionEvents finds who is told of refusals.
+func (a *App) provisionEvents(ctx caddy.Context) error {
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("loading the app events: %w", err)
+	}
+	a.events = newEventQueue(events.(*caddyevents.App), a.logger, time.Now)
+	return nil
+}
+
 func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *eventQueue {
 	return &eventQueue{
 		events: events,
@@ -77,9 +92,12 @@ func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *ev
 	}
 }
 
+// wanted reports whether anybody would see an event.
+func (q *eventQueue) wanted() bool { return q.events.ShouldEmit(exceededEvent) }
+
 // offer queues the event of a refusal by the bucket. It never waits.
 func (q *eventQueue) offer(key limit.Key, said exceeded) {
-	if !q.events.ShouldEmit(exceededEvent) || !q.due(key) {
+	if !q.due(key) {
 		return
 	}
 	select {

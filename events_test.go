@@ -136,8 +136,9 @@ func TestEventStopDoesNotWaitForEver(t *testing.T) {
 
 func TestEventWithoutSubscriber(t *testing.T) {
 	q, _, _ := testQueue(&subscriber{none: true})
-	q.offer(bucketKey("t1"), exceeded{})
-	require.Empty(t, q.queue)
+	require.False(t, q.wanted())
+	q, _, _ = testQueue(new(subscriber))
+	require.True(t, q.wanted())
 }
 
 func TestEventData(t *testing.T) {
@@ -147,6 +148,8 @@ func TestEventData(t *testing.T) {
 	}, said.data())
 	said.tenant = "shop-a"
 	require.Equal(t, "shop-a", said.data()["tenant"])
+	said.shadow = true
+	require.Equal(t, true, said.data()["shadow"])
 }
 
 func TestO4OffersDoNotRace(t *testing.T) {

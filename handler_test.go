@@ -47,12 +47,14 @@ func TestJSON(t *testing.T) {
 		"capacity 0":               {`{}`, `{"limits":[{"refill_per_second":1}]}`, "limits[0]: capacity 0"},
 		"refill 0":                 {`{}`, `{"limits":[{"capacity":1}]}`, "limits[0]: refill_per_second 0"},
 		"other route":              {`{}`, `{"limits":[{"route":"b","capacity":1,"refill_per_second":1}]}`, "limits[0].route"},
-		"two limits":               {`{}`, `{"limits":[{"capacity":1,"refill_per_second":1},{"route":"default","capacity":1,"refill_per_second":1}]}`, "limits[1]"},
+		"two limits":               {`{}`, `{"limits":[{"capacity":1,"refill_per_second":1},{"capacity":2,"refill_per_second":1}]}`, "limits[1]"},
 		"bad route":                {`{}`, `{"routes":["a/b"],"limits":[{"capacity":1,"refill_per_second":1}]}`, "routes"},
-		"several routes":           {`{}`, `{"routes":["a","b"]}`, "not yet supported"},
-		"hashed":                   {`{}`, `{"tenant_hashed":true}`, "not yet supported"},
-		"window":                   {`{}`, `{"algorithm":"sliding_window_log"}`, "not yet supported"},
-		"zones":                    {`{}`, `{"rate_limits":{"a":{"window":"1s","max_events":1}}}`, "not yet supported"},
+		"route twice":              {`{}`, `{"routes":["a","a"],"limits":[{"capacity":1,"refill_per_second":1}]}`, "twice"},
+		"one route without":        {`{}`, `{"routes":["a","b"],"limits":[{"route":"a","capacity":1,"refill_per_second":1}]}`, "route \"b\" has no rule"},
+		"log over its bound":       {`{}`, `{"algorithm":"sliding_window_log","limits":[{"capacity":100001,"refill_per_second":1}]}`, "limits[0]: capacity"},
+		"prefix":                   {`{}`, `{"ipv6_prefix":129,"limits":[{"capacity":1,"refill_per_second":1}]}`, "ipv6_prefix"},
+		"cost":                     {`{}`, `{"cost":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "cost"},
+		"guests need a secret":     {`{"redis":{"urls":["redis://a"]}}`, `{"guest":"ip","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest_secret"},
 		"instances 0":              {`{"instances":0}`, `{}`, "instances: 0 is out of bounds"},
 		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
 		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},
@@ -68,7 +70,7 @@ func TestJSON(t *testing.T) {
 		"static rule out of bound": {`{"static_rules":[{"tenant":"a","route":"b","capacity":-1,"refill_per_second":1}]}`, `{}`, "static_rules[0]: capacity -1"},
 		"static rule for nobody":   {`{"static_rules":[{"route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "static_rules[0]"},
 		"static rule twice":        {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1},{"tenant":"a","route":"b","capacity":2,"refill_per_second":1}]}`, `{}`, "static_rules"},
-		"static rule mode":         {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"mode":"deny"}]}`, `{}`, "not yet supported"},
+		"static rule mode":         {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"mode":"x"}]}`, `{}`, "unknown mode"},
 		"unset placeholder":        {`{"redis":{"urls":["{env.RL_NOT_SET}"]}}`, `{}`, "redis.urls[0]"},
 	}
 	for name, test := range tests {
@@ -85,7 +87,7 @@ func TestRefusals(t *testing.T) {
 	r := newRefusals(zap.New(core))
 	now := time.Now()
 	key := limit.Key{Tenant: "t1", Route: "a"}
-	said := refusal{route: "a", source: limit.SourceRedis, wait: time.Second}
+	said := refusal{zone: "a", source: limit.SourceRedis, wait: time.Second}
 	for range 100 {
 		r.noteAt(now, key, said)
 	}
@@ -100,14 +102,23 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, 4, logs.Len())
 }
 
+// told is an answer about one bucket.
+func told(capacity int64, outcome outcome, state limit.State) *answer {
+	a := newAnswer()
+	a.add(charge{
+		zone: &zone{name: "a"}, bucket: limit.Bucket{Rule: limit.Rule{Capacity: capacity}},
+		outcome: outcome, source: limit.SourceLocal, state: state,
+	})
+	return a
+}
+
 // TestSettle sees our fields win over those of an upstream, after an interim
 // response too.
 func TestSettle(t *testing.T) {
 	w := quiet{http.Header{}}
-	a := newAnswer()
-	c := a.add(limit.Bucket{Key: limit.Key{Tenant: "t", Route: "a"}, Rule: limit.Rule{Capacity: 5}})
-	c.decision = limit.Decision{Granted: 1, Source: limit.SourceLocal, First: limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond}}
+	a := told(5, outcomeGranted, limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond})
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	a.showNearest(0, true)
 	err := a.pass(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Add("X-RateLimit-Limit", "9")
 		w.Header().Add("X-RateLimit-Remaining", "9")
@@ -116,29 +127,23 @@ func TestSettle(t *testing.T) {
 		w.Header().Add("X-RateLimit-Limit", "9")
 		_, err := w.Write([]byte("x"))
 		return err
-	}), true)
+	}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"5"}, w.header.Values("X-RateLimit-Limit"))
 	require.Equal(t, []string{"4"}, w.header.Values("X-RateLimit-Remaining"))
 	require.Equal(t, []string{"2"}, w.header.Values("X-RateLimit-Reset"))
 }
 
-// TestRetryAfterIsExact rounds up, and never to 0.
+// TestRetryAfterIsExact rounds up, and never to 0. What can never pass has none.
 func TestRetryAfterIsExact(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
-		0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", 40 * time.Second: "40",
+		time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", 40 * time.Second: "40", limit.Never: "",
 	} {
 		w := httptest.NewRecorder()
-		a := newAnswer()
-		a.add(limit.Bucket{}).decision = limit.Decision{Source: limit.SourceLocal, First: limit.State{RetryAfter: wait}}
-		a.refuse(w, true)
+		a := told(5, outcomeRefused, limit.State{RetryAfter: wait})
+		a.refuse(w, a.violated(0), true)
 		require.Equal(t, want, w.Header().Get("Retry-After"), wait)
 	}
-	w := httptest.NewRecorder()
-	a := newAnswer()
-	a.add(limit.Bucket{}).decision = limit.Decision{Source: limit.SourceLocal, First: limit.State{RetryAfter: limit.Never}}
-	a.refuse(w, true)
-	require.Empty(t, w.Header().Get("Retry-After"))
 }
 
 // quiet is a response writer that keeps nothing.

@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"regexp"
@@ -8,12 +10,41 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
 )
 
 const defaultTenant = "{http.request.header.X-Api-Key}"
 
-// tenantSource reads the tenant from a request.
-type tenantSource struct {
+// visitor is whose request it is, by the names that different places know.
+type visitor struct {
+	shown string // in placeholders
+	key   string // in keys: escaped, or one of our own names
+	rules string // in rules; blank where no rule can name the visitor
+}
+
+// tenantVisitor is a client that named itself. What it says never matches the
+// rows that are meant for many.
+func tenantVisitor(tenant string) visitor {
+	v := visitor{shown: tenant, key: limit.EscapeName(tenant), rules: tenant}
+	if tenant == rulecache.Wildcard || tenant == rulecache.Guest {
+		v.rules = ""
+	}
+	return v
+}
+
+// standing is what a request's identity means for it.
+type standing uint8
+
+const (
+	standingLimited      standing = iota // it has a bucket
+	standingFree                         // it is not limited
+	standingUnauthorized                 // it may not pass without a tenant
+)
+
+// keySource reads a name from a request.
+type keySource struct {
 	template string
 
 	// header is set where the template is one header and nothing else, so that
@@ -29,35 +60,22 @@ var headerPlaceholder = regexp.MustCompile(`\{http\.request\.header\.([^{}]+)\}`
 
 var errRepeated = errors.New("the header that names the tenant was sent more than once")
 
-// newTenantSource reads the tenant's template; an empty one is the default.
-func newTenantSource(template string, logger *zap.Logger) (tenantSource, error) {
-	if template == "" {
-		template = defaultTenant
-	}
-	if strings.TrimSpace(template) == "" {
-		return tenantSource{}, errors.New("a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
-	}
-	source := tenantSource{template: template}
+// newKeySource reads a template.
+func newKeySource(template string) keySource {
+	source := keySource{template: template}
 	for _, match := range headerPlaceholder.FindAllStringSubmatch(template, -1) {
 		name := http.CanonicalHeaderKey(match[1])
 		source.once = append(source.once, name)
 		if match[0] == template {
 			source.header = name
 		}
-		if strings.ContainsAny(name, "_.") {
-			logger.Warn("caddy drops headers with an underscore or a dot in their name unless the server expects them, so this tenant may always be missing",
-				zap.String("header", name))
-		}
 	}
-	if !strings.Contains(template, "{") {
-		logger.Warn("the tenant has no placeholder, so all clients share one bucket", zap.String("tenant", template))
-	}
-	return source, nil
+	return source
 }
 
-// of returns the request's tenant, blank if it names none. An error means that
-// the request is ambiguous.
-func (s *tenantSource) of(r *http.Request, repl *caddy.Replacer) (string, error) {
+// of returns the name, blank if the request has none. An error means that the
+// request is ambiguous.
+func (s *keySource) of(r *http.Request, repl *caddy.Replacer) (string, error) {
 	for _, name := range s.once {
 		if len(r.Header[name]) > 1 {
 			return "", errRepeated
@@ -70,4 +88,106 @@ func (s *tenantSource) of(r *http.Request, repl *caddy.Replacer) (string, error)
 		return strings.TrimSpace(values[0]), nil
 	}
 	return "", nil
+}
+
+// identity finds out whose request it is.
+type identity struct {
+	tenant  keySource
+	hashed  bool
+	guest   string       // the word of the option
+	guests  *guestSource // for guest ip
+	unknown string       // the word of the option
+}
+
+// newIdentity reads the handler's options.
+func newIdentity(h *Handler) (identity, error) {
+	template := h.Tenant
+	if template == "" {
+		template = defaultTenant
+	}
+	if strings.TrimSpace(template) == "" {
+		return identity{}, errors.New("tenant: a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
+	}
+	id := identity{tenant: newKeySource(template), hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
+	h.warnOfTenant(&id.tenant)
+	if h.Guest != guestIP {
+		return id, nil
+	}
+	id.guests = &guestSource{
+		secret:     []byte(h.app.GuestSecret),
+		ipv4Prefix: orDefault(h.IPv4Prefix, defaultIPv4Prefix),
+		ipv6Prefix: orDefault(h.IPv6Prefix, defaultIPv6Prefix),
+		logger:     h.logger,
+	}
+	if h.app.GuestSecret != "" {
+		return id, nil
+	}
+	if h.app.Redis != nil {
+		return identity{}, errors.New("guest: ip with redis needs the global option guest_secret, the same on every gateway, because addresses must not be guessable from their hashes")
+	}
+	id.guests.secret = processSecret()
+	return id, nil
+}
+
+// of returns the visitor and what its identity means.
+func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (visitor, standing, error) {
+	tenant, err := id.tenant.of(r, repl)
+	if err != nil {
+		return visitor{}, standingUnauthorized, err
+	}
+	if tenant == "" {
+		v, means := id.guestOf(r)
+		return v, means, nil
+	}
+	if id.hashed {
+		sum := sha256.Sum256([]byte(tenant))
+		tenant = hex.EncodeToString(sum[:])
+	}
+	v := tenantVisitor(tenant)
+	if id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules) {
+		return v, standingLimited, nil
+	}
+	if id.unknown == unknownDeny {
+		return v, standingUnauthorized, nil
+	}
+	v, means := id.guestOf(r)
+	return v, means, nil
+}
+
+func (id *identity) guestOf(r *http.Request) (visitor, standing) {
+	switch id.guest {
+	case guestAllow:
+		return visitor{}, standingFree
+	case guestIP:
+		name := id.guests.of(r)
+		return visitor{shown: name, key: name, rules: rulecache.Guest}, standingLimited
+	default:
+		return visitor{}, standingUnauthorized
+	}
+}
+
+// warnOfTenant tells what the operator may not have meant.
+func (h *Handler) warnOfTenant(source *keySource) {
+	for _, name := range source.once {
+		if strings.ContainsAny(name, "_.") {
+			h.logger.Warn("caddy drops headers with an underscore or a dot in their name unless the server expects them, so this tenant may always be missing",
+				zap.String("header", name))
+		}
+	}
+	if !strings.Contains(source.template, "{") {
+		h.logger.Warn("the tenant has no placeholder, so all clients share one bucket", zap.String("tenant", source.template))
+		return
+	}
+	shared := h.app.Redis != nil || h.app.Rules != nil
+	if shared && h.Unknown == "" && !strings.Contains(source.template, "{http.auth.") && !strings.Contains(source.template, "{http.request.tls.client.") {
+		h.logger.Warn("nothing checks the tenant, so a client that makes up keys gets a fresh bucket for each: set `unknown guest` or `unknown deny`, or authenticate first",
+			zap.String("tenant", source.template))
+	}
+}
+
+func orDefault(n, fallback int) int {
+	if n == 0 {
+		return fallback
+	}
+	return n
 }

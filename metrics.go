@@ -17,14 +17,18 @@ import (
 type outcome uint8
 
 const (
-	outcomeGranted outcome = iota
+	outcomeUndecided outcome = iota // not counted
+	outcomeGranted
 	outcomeRefused
-	outcomeAllowed
+	outcomeShadow // would have been refused
+	outcomeUnlimited
+	outcomeDenied
 	outcomeUnauthorized
-	outcomes = int(outcomeUnauthorized) + 1
+	outcomeAllowed
+	outcomes = int(outcomeAllowed) + 1
 )
 
-var outcomeWords = [outcomes]string{"granted", "refused", "allowed", "unauthorized"}
+var outcomeWords = [outcomes]string{"", "granted", "refused", "shadow", "unlimited", "denied", "unauthorized", "allowed"}
 
 // collectors count over the whole life of the process: each config registers
 // the same ones in its own registry, so that a reload does not set them back.
@@ -102,7 +106,8 @@ func (m *metrics) route(name string) *routeMetrics {
 }
 
 // routeMetrics are the series of one route. A counter is looked up by its labels
-// once and kept, because the look-up costs more than a decision in memory.
+// once and kept, because the look-up costs more than a decision in memory. A nil
+// pointer counts nothing.
 type routeMetrics struct {
 	name        string
 	declined    prometheus.Counter
@@ -111,10 +116,16 @@ type routeMetrics struct {
 }
 
 func (m *routeMetrics) observe(took time.Duration) {
+	if m == nil {
+		return
+	}
 	m.processTime.Observe(took.Seconds())
 }
 
 func (m *routeMetrics) count(what outcome, source limit.Source) {
+	if m == nil {
+		return
+	}
 	if what == outcomeRefused {
 		m.declined.Inc()
 	}

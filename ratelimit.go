@@ -36,9 +36,10 @@ func init() {
 // `{http.rate_limit.source}` | Who decided: `redis`, `local` or `none`
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
 type Handler struct {
-	// The name of what is limited, 1 to 64 characters of `A-Za-z0-9._-`. Handlers
-	// with the same route share their buckets, also over sites. Several routes in
-	// one handler are not yet supported. Default: `["default"]`.
+	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
+	// Handlers with the same route share its buckets, also over sites. A request
+	// needs a token from the bucket of every route, and takes from all or from
+	// none. Default: `["default"]`.
 	Routes []string `json:"routes,omitempty"`
 
 	// Who is limited: a text with placeholders whose value names the tenant. A
@@ -46,36 +47,39 @@ type Handler struct {
 	// `{http.request.header.X-Api-Key}`.
 	Tenant string `json:"tenant,omitempty"`
 
-	// Whether tenants are known by the SHA-256 of their value. Not yet
-	// supported. Default: false.
+	// Whether tenants are known by the hex SHA-256 of their value, in Redis and in
+	// rules, so that neither holds API keys. Default: false.
 	TenantHashed bool `json:"tenant_hashed,omitempty"`
 
 	// What happens to a request without a tenant: `deny` answers 401, `allow`
-	// lets it pass without a limit. `ip` is not yet supported. Default: `deny`.
+	// lets it pass without a limit, `ip` limits it by the client's IP address, of
+	// which Redis sees a keyed hash only. Rules for guests have the tenant
+	// `~guest`. Default: `deny`.
 	Guest string `json:"guest,omitempty"`
 
-	// How many bits of a guest's IPv4 address count. Not yet supported.
-	// Default: 32.
+	// How many bits of a guest's IPv4 address count, from 1 to 32. Default: 32.
 	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
 
-	// How many bits of a guest's IPv6 address count. Not yet supported.
-	// Default: 64.
+	// How many bits of a guest's IPv6 address count, from 1 to 128: providers hand
+	// out whole networks. Default: 64.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 
-	// What happens to a tenant without a rule of its own. Not yet supported.
-	// Default: `default`.
+	// What happens to a tenant without any rule of its own: `default` limits it as
+	// the rules for all say, `guest` treats it as a request without a tenant, so
+	// that made-up keys are no way around a limit, and `deny` answers 401. Until
+	// rules are known it is `default`. Default: `default`.
 	Unknown string `json:"unknown,omitempty"`
 
 	// The limits that count where no rule, neither in PostgreSQL nor among the
 	// app's static rules, is found. Default: the app's `default`.
 	Limits []Limit `json:"limits,omitempty"`
 
-	// How buckets count where a rule does not say: `token_bucket`.
-	// `sliding_window_log` and `sliding_window_counter` are not yet supported.
-	// Default: `token_bucket`.
+	// How buckets count where a rule does not say: `token_bucket`,
+	// `sliding_window_log` or `sliding_window_counter`. Default: `token_bucket`.
 	Algorithm string `json:"algorithm,omitempty"`
 
-	// How many tokens a request takes. Not yet supported. Default: 1.
+	// How many tokens a request takes: a whole number from 1, or a placeholder. A
+	// request whose cost is anything else is answered with 400. Default: 1.
 	Cost string `json:"cost,omitempty"`
 
 	// How many tokens are taken ahead for hot keys. Not yet supported.
@@ -85,7 +89,7 @@ type Handler struct {
 	// Into how many parts a bucket is split. Not yet supported. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
-	// Whether to decide and count, but never refuse. Not yet supported.
+	// Whether to decide and count, but never refuse, where a rule does not say.
 	// Default: false.
 	Shadow bool `json:"shadow,omitempty"`
 
@@ -99,17 +103,16 @@ type Handler struct {
 	// secrets: turn it on only where the log may hold them. Default: false.
 	LogKey bool `json:"log_key,omitempty"`
 
-	// The zones of caddy-ratelimit's own configuration. Not yet supported.
+	// What is read of caddy-ratelimit's own configuration.
 	Zones
 
+	ctx      caddy.Context
 	app      *App
 	logger   *zap.Logger
-	route    string
-	tenant   tenantSource
-	defaults limit.Rule // what a rule does not name
-	fallback limit.Rule // the rule where no other is found
-	fields   bool       // whether X-RateLimit-* are set
-	counts   *routeMetrics
+	identity identity
+	cost     costSource
+	zones    []*zone
+	fields   bool // whether X-RateLimit-* are set
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -123,7 +126,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision resolves the handler's settings against the app's. It touches
 // neither the network nor anything that a running config uses.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+	h.ctx, h.logger = ctx, ctx.Logger()
 	app, err := ctx.App(appName)
 	if err != nil {
 		return fmt.Errorf("loading the app %s: %w", appName, err)
@@ -132,160 +135,151 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.refuseUnsupported(); err != nil {
 		return err
 	}
-	if err := h.provisionRoute(); err != nil {
+	if err := h.checkZoneOptions(); err != nil {
 		return err
 	}
-	if h.tenant, err = newTenantSource(h.Tenant, h.logger); err != nil {
-		return fmt.Errorf("tenant: %w", err)
+	if len(h.RateLimits) == 0 {
+		if h.identity, err = newIdentity(h); err != nil {
+			return err
+		}
 	}
-	h.counts = h.app.metrics.route(h.route)
-	return h.provisionLimits()
+	if h.cost, err = newCostSource(h.Cost); err != nil {
+		return err
+	}
+	h.fields = h.headers() != headersOff
+	return h.provisionZones(ctx)
 }
 
-// Validate checks the words that Provision does not have to understand.
+// Validate checks the words and numbers that Provision does not have to understand.
 func (h *Handler) Validate() error {
-	if err := oneOf("guest", h.Guest, guestDeny, guestAllow); err != nil {
-		return err
-	}
-	return oneOf("headers", h.Headers, headersLegacy, headersOff)
+	return errors.Join(
+		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
+		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
+		oneOf("headers", h.Headers, headersLegacy, headersOff),
+		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
+		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
+	)
 }
 
-// ServeHTTP lets the request pass to next if the tenant's bucket for the route
-// has a token for it, and refuses it otherwise.
+// ServeHTTP lets the request pass to next if the tenant's bucket of every route
+// has what the request costs, and refuses it otherwise.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	started := time.Now()
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	tenant, err := h.tenant.of(r, repl)
-	if err != nil {
-		return caddyhttp.Error(http.StatusBadRequest, err)
-	}
-	if tenant == "" {
-		return h.serveGuest(w, r, next)
-	}
-
-	key := limit.Key{Tenant: limit.EscapeName(tenant), Route: h.route}
-	known := answerOf(r)
-	if known.charged(key) {
-		return known.passAgain(w, r, next)
-	}
-	current := known
+	current := answerOf(r)
 	if current == nil {
 		current = newAnswer()
 	}
-	charge := current.add(limit.Bucket{Key: key, Rule: h.rule(r, tenant)})
-	charge.tenant = tenant
-	if err := h.decide(r, charge); err != nil {
-		return err
+	if current.closed {
+		return current.pass(w, r, next)
 	}
-	h.counts.observe(time.Since(started))
-	return h.respond(w, r, next, current)
-}
-
-// rule returns the one rule that counts for the tenant on this route.
-func (h *Handler) rule(r *http.Request, tenant string) limit.Rule {
-	rule, found := h.app.findRule(r.Context(), tenant, h.route)
-	if !found {
-		return h.fallback
-	}
-	return rule.Or(h.defaults)
-}
-
-// decide asks the limiters about the charge and writes their answer into it. It
-// errs only where the client has left.
-func (h *Handler) decide(r *http.Request, charge *charge) error {
-	decision, err := h.app.limiter.Take(r.Context(), limit.Request{
-		Buckets: charge.bucket[:], Cost: 1, Count: 1,
-	})
-	if err == nil {
-		charge.decision = decision
-		return nil
-	}
-	if cause := r.Context().Err(); cause != nil {
-		return caddyhttp.Error(statusClientClosedRequest, cause)
-	}
-	// Even the last limiter of the chain failed. That is a defect of ours, and
-	// no reason to fail the request.
-	h.logger.Error("deciding failed, the request passes", zap.Error(err))
-	charge.decision = limit.Decision{Granted: 1, Source: limit.SourceNone}
-	return nil
-}
-
-// respond counts the newest decision of the answer, tells the client about it,
-// and calls next if it was granted.
-func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, current *answer) error {
-	newest := current.newest()
-	current.publish(r)
-	if newest.decision.Granted < 1 {
-		h.counts.count(outcomeRefused, newest.decision.Source)
-		h.app.refusals.note(newest.bucket[0].Key, h.refusal(newest))
-		current.refuse(w, h.fields)
-		return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
-	}
-	if newest.decision.Source == limit.SourceNone {
-		h.counts.count(outcomeAllowed, limit.SourceNone)
-		return next.ServeHTTP(w, r)
-	}
-	h.counts.count(outcomeGranted, newest.decision.Source)
-	return current.pass(w, r, next, h.fields)
-}
-
-// serveGuest answers a request that names no tenant.
-func (h *Handler) serveGuest(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if h.Guest == guestAllow {
-		h.counts.count(outcomeAllowed, limit.SourceNone)
-		return next.ServeHTTP(w, r)
-	}
-	h.counts.count(outcomeUnauthorized, limit.SourceNone)
-	w.Header().Set("WWW-Authenticate", challenge)
-	return caddyhttp.Error(http.StatusUnauthorized, errNoTenant)
-}
-
-// refusal describes a refusal to the sampled log.
-func (h *Handler) refusal(c *charge) refusal {
-	said := refusal{route: h.route, source: c.decision.Source, wait: c.decision.First.RetryAfter}
-	if h.LogKey {
-		said.tenant = c.tenant
-	}
-	return said
-}
-
-func (h *Handler) provisionRoute() error {
-	switch len(h.Routes) {
-	case 0:
-		h.route = defaultRoute
-	case 1:
-		h.route = h.Routes[0]
-	default:
-		return notYetSupported("routes", "several routes in one handler")
-	}
-	if !limit.ValidRoute(h.route) {
-		return fmt.Errorf("routes: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", h.route, limit.MaxRouteLength)
-	}
-	return nil
-}
-
-func (h *Handler) provisionLimits() error {
-	algorithm := limit.TokenBucket
-	if h.Algorithm != "" {
-		var err error
-		if algorithm, err = limit.ParseAlgorithm(h.Algorithm); err != nil {
-			return fmt.Errorf("algorithm: %w", err)
-		}
-	}
-	h.defaults = limit.Rule{Algorithm: algorithm, Mode: limit.Enforce, Prefetch: limit.PrefetchOff, Shards: 1}
-	h.fields = h.headers() != headersOff
-	own, found, err := ownLimit(h.Limits, h.route)
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	rules := h.app.rules(r.Context())
+	who, means, err := h.identify(r, repl, rules)
 	switch {
 	case err != nil:
+		return current.close(r, http.StatusBadRequest, err)
+	case means == standingFree:
+		h.countAll(outcomeAllowed)
+		return next.ServeHTTP(w, r)
+	case means == standingUnauthorized:
+		h.countAll(outcomeUnauthorized)
+		w.Header().Set("WWW-Authenticate", challenge)
+		return current.close(r, http.StatusUnauthorized, errNoTenant)
+	}
+	from := len(current.charges)
+	if err := h.charge(r, current, who, rules); err != nil {
 		return err
-	case found:
-		h.fallback = own.Or(h.defaults)
-	case h.app.fallback != nil:
-		h.fallback = h.app.fallback.Or(h.defaults)
-	case !h.app.coversRoute(h.route):
-		return fmt.Errorf("route %q has no rule that every tenant falls back to: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", h.route, h.route)
+	}
+	if len(current.charges) == from {
+		return current.pass(w, r, next)
+	}
+	cost, err := h.cost.of(repl)
+	if err != nil {
+		return current.close(r, http.StatusBadRequest, err)
+	}
+	if err := h.decide(r, current, from, cost); err != nil {
+		return err
+	}
+	current.publish(r)
+	h.account(current.charges[from:], time.Since(started))
+	return h.respond(w, r, next, current, from)
+}
+
+// identify finds out whose request it is. Zones with keys of their own do that
+// for themselves.
+func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet) (visitor, standing, error) {
+	if len(h.RateLimits) > 0 {
+		return visitor{}, standingLimited, nil
+	}
+	return h.identity.of(r, repl, rules)
+}
+
+// charge adds to the answer the buckets that the request is held to, but for
+// those that it was held to before.
+func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) error {
+	from := len(current.charges)
+	for _, zone := range h.zones {
+		matched, err := zone.matches(r)
+		if err != nil {
+			return err
+		}
+		if !matched {
+			continue
+		}
+		who, err := zone.visitor(r, who)
+		if err != nil {
+			current.charges = current.charges[:from]
+			return current.close(r, http.StatusBadRequest, err)
+		}
+		key := limit.Key{Tenant: who.key, Route: zone.route}
+		if current.charged(key) {
+			continue
+		}
+		rule := zone.rule(who.rules, rules)
+		switch rule.Mode {
+		case limit.Deny:
+			current.charges = current.charges[:from]
+			zone.counts.count(outcomeDenied, limit.SourceNone)
+			return current.close(r, http.StatusForbidden, errDenied)
+		case limit.Unlimited:
+			zone.counts.count(outcomeUnlimited, limit.SourceNone)
+		default:
+			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: rule}})
+		}
 	}
 	return nil
+}
+
+// respond tells the client what was decided about the charges since from, and
+// calls next unless one of them was refused.
+func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, current *answer, from int) error {
+	violated := current.violated(from)
+	if violated < 0 {
+		h.tellShadows(r, current.charges[from:])
+		current.showNearest(from, h.fields)
+		return current.pass(w, r, next)
+	}
+	h.tellRefusal(r, &current.charges[violated])
+	current.refuse(w, violated, h.fields)
+	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
+}
+
+// account counts what was decided.
+func (h *Handler) account(charges []charge, took time.Duration) {
+	for i := range charges {
+		c := &charges[i]
+		c.zone.counts.observe(took)
+		if c.outcome != outcomeUndecided {
+			c.zone.counts.count(c.outcome, c.source)
+		}
+	}
+}
+
+// countAll counts a request that no bucket was asked about.
+func (h *Handler) countAll(what outcome) {
+	for _, zone := range h.zones {
+		zone.counts.count(what, limit.SourceNone)
+	}
 }
 
 // headers returns the word that counts for this handler.
@@ -301,18 +295,9 @@ func (h *Handler) headers() string {
 // refuseUnsupported names what the configuration may hold, but this version does not do.
 func (h *Handler) refuseUnsupported() error {
 	return firstUnsupported([]unsupported{
-		{"tenant_hashed", "hashed tenants", h.TenantHashed},
-		{"guest", "guest ip", h.Guest == "ip"},
-		{"ipv4_prefix", "ipv4_prefix", h.IPv4Prefix != 0},
-		{"ipv6_prefix", "ipv6_prefix", h.IPv6Prefix != 0},
-		{"unknown", "unknown", h.Unknown != ""},
-		{"algorithm", h.Algorithm, isWindow(h.Algorithm)},
-		{"cost", "cost", h.Cost != ""},
 		{"prefetch", "prefetch", h.Prefetch != ""},
 		{"shards", "shards", h.Shards != 0},
-		{"shadow", "shadow", h.Shadow},
 		{"headers", "headers " + h.Headers, h.Headers == "ietf" || h.Headers == "both"},
-		{"rate_limits", "zones", len(h.RateLimits) > 0},
 	})
 }
 
@@ -321,8 +306,13 @@ const (
 	defaultRoute  = "default"
 	guestDeny     = "deny"
 	guestAllow    = "allow"
+	guestIP       = "ip"
 	headersLegacy = "legacy"
 	headersOff    = "off"
+
+	unknownDefault   = "default"
+	unknownGuestWord = "guest"
+	unknownDeny      = "deny"
 
 	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
 	challenge = `ApiKey realm="rate_limit"`
@@ -334,6 +324,7 @@ const (
 
 var (
 	errExceeded = errors.New("rate limit exceeded")
+	errDenied   = errors.New("the tenant's rule denies the route")
 	errNoTenant = errors.New("the request names no tenant")
 )
 

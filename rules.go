@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -39,7 +41,8 @@ type Rules struct {
 // StaticRule is a rule for one tenant and one route that stands in the
 // configuration.
 type StaticRule struct {
-	// The tenant, up to 64 characters, or `*` for all. Required.
+	// The tenant, up to 64 characters, `~guest` for the guests, or `*` for all.
+	// Required.
 	Tenant string `json:"tenant,omitempty"`
 
 	// The route, or `*` for all. Required.
@@ -52,11 +55,12 @@ type StaticRule struct {
 	// 1 ms to 10 years. Required.
 	RefillPerSecond float64 `json:"refill_per_second,omitempty"`
 
-	// How the bucket counts: `token_bucket`. Others are not yet supported.
-	// Default: the handler's.
+	// How the bucket counts: `token_bucket`, `sliding_window_log` or
+	// `sliding_window_counter`. Default: the handler's.
 	Algorithm string `json:"algorithm,omitempty"`
 
-	// What a refusal means: `enforce`. Others are not yet supported. Default: the
+	// What the rule means: `enforce` refuses what is over the limit, `shadow`
+	// counts it only, `unlimited` asks no bucket, `deny` answers 403. Default: the
 	// handler's.
 	Mode string `json:"mode,omitempty"`
 
@@ -133,9 +137,6 @@ func staticSnapshot(rules []StaticRule) (*rulecache.Snapshot, error) {
 // entry checks the rule and returns it as one of a rule set.
 func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	err := firstUnsupported([]unsupported{
-		{field + ".tenant", "a rule for " + rulecache.Guest, r.Tenant == rulecache.Guest},
-		{field + ".algorithm", r.Algorithm, isWindow(r.Algorithm)},
-		{field + ".mode", "mode " + r.Mode, r.Mode == "shadow" || r.Mode == "unlimited" || r.Mode == "deny"},
 		{field + ".prefetch", "prefetch", r.Prefetch != ""},
 		{field + ".shards", "shards", r.Shards != 0},
 	})
@@ -178,27 +179,25 @@ func (l *Limit) rule(field string) (*limit.Rule, error) {
 	return &rule, nil
 }
 
-// ownLimit returns the handler's limit for the route, if it has one.
-func ownLimit(limits []Limit, route string) (own limit.Rule, found bool, err error) {
-	seen := map[string]bool{}
+// newLimits returns the handler's limits by route, and under the blank name the
+// one for all routes that have none.
+func newLimits(limits []Limit, routes []string, defaults limit.Rule) (map[string]limit.Rule, error) {
+	byRoute := map[string]limit.Rule{}
 	for i := range limits {
-		field := fmt.Sprintf("limits[%d]", i)
-		name := limits[i].Route
-		if name == "" {
-			name = route
+		field, route := fmt.Sprintf("limits[%d]", i), limits[i].Route
+		if route != "" && !slices.Contains(routes, route) {
+			return nil, fmt.Errorf("%s.route: %q is not a route of the handler, which has %s", field, route, strings.Join(routes, ", "))
 		}
-		switch {
-		case name != route:
-			return own, false, fmt.Errorf("%s.route: %q is not the handler's route, which is %q", field, name, route)
-		case seen[name]:
-			return own, false, fmt.Errorf("%s: the route %q has a limit already", field, name)
+		if _, found := byRoute[route]; found {
+			return nil, fmt.Errorf("%s: another limit is for the same route", field)
 		}
-		seen[name] = true
 		rule, err := limits[i].rule(field)
 		if err != nil {
-			return own, false, err
+			return nil, err
 		}
-		own, found = *rule, true
+		if byRoute[route], err = limit.NewRule(rule.Or(defaults)); err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
+		}
 	}
-	return own, found, nil
+	return byRoute, nil
 }

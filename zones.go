@@ -91,77 +91,85 @@ type Distributed struct {
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 }
 
-// zoneSpec is a zone that was checked and whose matchers are loaded.
-type zoneSpec struct {
-	name                   string // as it was given: in labels, logs and placeholders
-	route                  string // escaped: in keys, and in rules if it is a valid route
-	match                  caddyhttp.MatcherSets
-	key                    string
-	rule                   limit.Rule // its algorithm is what a rule found elsewhere counts by, too
-	ipv4Prefix, ipv6Prefix int
-}
-
-// The bounds of a zone. A prefix of 0 is none.
+// The bounds of a zone.
 var (
-	eventsBounds     = bounds[int]{1, limit.MaxCapacity}
-	windowBounds     = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
-	ipv4PrefixBounds = bounds[int]{1, 32}
-	ipv6PrefixBounds = bounds[int]{1, 128}
+	eventsBounds = bounds[int]{1, limit.MaxCapacity}
+	windowBounds = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
 )
 
 const maxJitter = 100
 
-// provisionZones checks the zones and returns them in the order in which
-// caddy-ratelimit asks them: the highest rate first, so by name.
-func (h *Handler) provisionZones(ctx caddy.Context) ([]zoneSpec, error) {
-	if err := h.checkZoneOptions(); err != nil {
-		return nil, err
-	}
-	specs := make([]zoneSpec, 0, len(h.RateLimits))
+// zonesByName checks the zones that have names and returns them in the order in
+// which caddy-ratelimit asks them: the highest rate first, then by name.
+func (h *Handler) zonesByName(ctx caddy.Context) ([]*zone, error) {
+	zones := make([]*zone, 0, len(h.RateLimits))
 	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
-		spec, err := h.zoneSpec(ctx, name)
+		z, err := h.newZone(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		specs = append(specs, spec)
+		zones = append(zones, z)
 	}
-	slices.SortStableFunc(specs, func(a, b zoneSpec) int { return cmp.Compare(b.rule.Refill, a.rule.Refill) })
-	return specs, nil
+	slices.SortStableFunc(zones, func(a, b *zone) int { return cmp.Compare(b.fallback.Refill, a.fallback.Refill) })
+	return zones, nil
 }
 
-// zoneSpec checks the zone and loads its matchers.
-func (h *Handler) zoneSpec(ctx caddy.Context, name string) (zoneSpec, error) {
+// newZone checks a zone that has a name and loads its matchers.
+func (h *Handler) newZone(ctx caddy.Context, name string) (*zone, error) {
 	field := fmt.Sprintf("rate_limits.%s", name)
-	z := h.RateLimits[name]
+	config := h.RateLimits[name]
 	switch {
 	case name == "":
-		return zoneSpec{}, errors.New("rate_limits: a zone needs a name")
-	case z == nil:
-		return zoneSpec{}, fmt.Errorf("%s: the zone is empty: it needs a window and max_events", field)
+		return nil, errors.New("rate_limits: a zone needs a name")
+	case config == nil:
+		return nil, fmt.Errorf("%s: the zone is empty: it needs a window and max_events", field)
 	}
-	rule, err := z.rule(field, cmp.Or(z.Algorithm, h.Algorithm, limit.SlidingWindowLog.String()))
+	defaults, err := h.zoneDefaults(config.Algorithm)
 	if err != nil {
-		return zoneSpec{}, err
+		return nil, fmt.Errorf("%s.%w", field, err)
 	}
-	spec := zoneSpec{
-		name: name, route: limit.EscapeName(name), key: z.Key, rule: rule,
-		ipv4Prefix: z.IPv4Prefix, ipv6Prefix: z.IPv6Prefix,
-	}
-	if len(z.MatcherSetsRaw) == 0 {
-		return spec, nil
-	}
-	loaded, err := ctx.LoadModule(z, "MatcherSetsRaw")
+	rule, err := config.rule(field, defaults)
 	if err != nil {
-		return zoneSpec{}, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+		return nil, err
 	}
-	if err := spec.match.FromInterface(loaded); err != nil {
-		return zoneSpec{}, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+	key := newKeySource(config.Key)
+	z := &zone{
+		name: name, route: limit.EscapeName(name), key: &key, ipv4Prefix: config.IPv4Prefix, ipv6Prefix: config.IPv6Prefix,
+		defaults: defaults, fallback: rule,
 	}
-	return spec, nil
+	if len(config.MatcherSetsRaw) == 0 {
+		return z, nil
+	}
+	loaded, err := ctx.LoadModule(config, "MatcherSetsRaw")
+	if err != nil {
+		return nil, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+	}
+	if err := z.match.FromInterface(loaded); err != nil {
+		return nil, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+	}
+	return z, nil
+}
+
+// zoneDefaults returns what a rule of a zone does not name: a zone is a log,
+// unless it or the handler says otherwise.
+func (h *Handler) zoneDefaults(algorithm string) (limit.Rule, error) {
+	defaults, err := h.ruleDefaults()
+	if err != nil {
+		return defaults, err
+	}
+	if h.Algorithm == "" {
+		defaults.Algorithm = limit.SlidingWindowLog
+	}
+	if algorithm != "" {
+		if defaults.Algorithm, err = limit.ParseAlgorithm(algorithm); err != nil {
+			return defaults, fmt.Errorf("algorithm: %w", err)
+		}
+	}
+	return defaults, nil
 }
 
 // rule checks the zone's numbers and returns them as a rule.
-func (z *Zone) rule(field, algorithm string) (limit.Rule, error) {
+func (z *Zone) rule(field string, defaults limit.Rule) (limit.Rule, error) {
 	err := errors.Join(
 		eventsBounds.check(field+".max_events", z.MaxEvents),
 		windowBounds.check(field+".window", time.Duration(z.Window)),
@@ -172,14 +180,9 @@ func (z *Zone) rule(field, algorithm string) (limit.Rule, error) {
 	if err != nil {
 		return limit.Rule{}, err
 	}
-	wanted := limit.Rule{
-		Capacity: int64(cmp.Or(z.Burst, z.MaxEvents)),
-		Refill:   float64(z.MaxEvents) / time.Duration(z.Window).Seconds(),
-		Mode:     limit.Enforce, Prefetch: limit.PrefetchOff, Shards: 1,
-	}
-	if wanted.Algorithm, err = limit.ParseAlgorithm(algorithm); err != nil {
-		return limit.Rule{}, fmt.Errorf("%s.algorithm: %w", field, err)
-	}
+	wanted := defaults
+	wanted.Capacity = int64(cmp.Or(z.Burst, z.MaxEvents))
+	wanted.Refill = float64(z.MaxEvents) / time.Duration(z.Window).Seconds()
 	if wanted.Algorithm == limit.SlidingWindowLog && wanted.Capacity > limit.MaxLogCapacity {
 		return limit.Rule{}, fmt.Errorf("%s: %d events are too many for a log, which stores each: allowed are 1 to %d, and more with the algorithm %s",
 			field, wanted.Capacity, limit.MaxLogCapacity, limit.SlidingWindowCounter)

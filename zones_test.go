@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"math"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -14,20 +13,23 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// specsOf checks the zones of a handler's JSON, in an app with or without Redis.
-func specsOf(t *testing.T, app *App, handler string) ([]zoneSpec, *observer.ObservedLogs, error) {
+// zonesOf checks the zones of a handler's JSON, in an app with or without Redis.
+func zonesOf(t *testing.T, app *App, handler string) ([]*zone, *observer.ObservedLogs, error) {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	h := &Handler{app: app, logger: zap.New(core)}
 	require.NoError(t, caddy.StrictUnmarshalJSON([]byte(handler), h))
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
 	t.Cleanup(cancel)
-	specs, err := h.provisionZones(ctx)
-	return specs, logs, err
+	if err := h.checkZoneOptions(); err != nil {
+		return nil, logs, err
+	}
+	zones, err := h.zonesByName(ctx)
+	return zones, logs, err
 }
 
 func TestZonesAsInTheReadme(t *testing.T) {
-	specs, logs, err := specsOf(t, &App{Redis: new(Redis)}, `{
+	zones, logs, err := zonesOf(t, &App{Redis: new(Redis)}, `{
 		"rate_limits": {
 			"static_example": {"match": [{"method": ["GET"]}], "key": "static", "window": "1m", "max_events": 100},
 			"dynamic_example": {"key": "{http.request.remote.host}", "window": "5s", "max_events": 2}
@@ -36,16 +38,16 @@ func TestZonesAsInTheReadme(t *testing.T) {
 		"log_key": true
 	}`)
 	require.NoError(t, err)
-	require.Len(t, specs, 2)
-	static, dynamic := specs[0], specs[1]
+	require.Len(t, zones, 2)
+	static, dynamic := zones[0], zones[1]
 	require.Equal(t, "static_example", static.name, "the higher rate first")
-	require.Equal(t, "static", static.key)
+	require.Equal(t, "static", static.key.template)
 	require.Equal(t, limit.Rule{
 		Capacity: 100, Refill: 100.0 / 60, WindowMillis: 60_000, Algorithm: limit.SlidingWindowLog,
 		Mode: limit.Enforce, Prefetch: limit.PrefetchOff, Shards: 1,
-	}, static.rule)
-	require.Equal(t, "{http.request.remote.host}", dynamic.key)
-	require.EqualValues(t, 5000, dynamic.rule.WindowMillis)
+	}, static.fallback)
+	require.Equal(t, "{http.request.remote.host}", dynamic.key.template)
+	require.EqualValues(t, 5000, dynamic.fallback.WindowMillis)
 	for method, want := range map[string]bool{"GET": true, "POST": false} {
 		matched, err := static.match.AnyMatchWithError(httptest.NewRequest(method, "/", nil))
 		require.NoError(t, err)
@@ -65,15 +67,17 @@ func TestZonesRule(t *testing.T) {
 		"the zone's wins":          {`{"algorithm":"sliding_window_counter","rate_limits":{"a":{"window":"1s","max_events":5,"algorithm":"token_bucket"}}}`, limit.Rule{Capacity: 5, Refill: 5, WindowMillis: 1000, Algorithm: limit.TokenBucket}},
 		"burst":                    {`{"rate_limits":{"a":{"window":"1m","max_events":60,"burst":5,"algorithm":"token_bucket"}}}`, limit.Rule{Capacity: 5, Refill: 1, WindowMillis: 5000, Algorithm: limit.TokenBucket}},
 		"window in nanoseconds":    {`{"rate_limits":{"a":{"window":1500000000,"max_events":3}}}`, limit.Rule{Capacity: 3, Refill: 2, WindowMillis: 1500, Algorithm: limit.SlidingWindowLog}},
+		"shadow":                   {`{"shadow":true,"rate_limits":{"a":{"window":"1s","max_events":5}}}`, limit.Rule{Capacity: 5, Refill: 5, WindowMillis: 1000, Algorithm: limit.SlidingWindowLog, Mode: limit.Shadow}},
 		"many, without a log":      {`{"rate_limits":{"a":{"window":"1s","max_events":200000,"algorithm":"token_bucket"}}}`, limit.Rule{Capacity: 200_000, Refill: 200_000, WindowMillis: 1000, Algorithm: limit.TokenBucket}},
 		"ten years":                {`{"rate_limits":{"a":{"window":"3650d","max_events":1}}}`, limit.Rule{Capacity: 1, Refill: 1 / limit.MaxWindow.Seconds(), WindowMillis: limit.MaxWindow.Milliseconds(), Algorithm: limit.SlidingWindowLog}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			specs, _, err := specsOf(t, new(App), test.handler)
+			zones, _, err := zonesOf(t, new(App), test.handler)
 			require.NoError(t, err)
-			test.want.Mode, test.want.Prefetch, test.want.Shards = limit.Enforce, limit.PrefetchOff, 1
-			require.Equal(t, test.want, specs[0].rule)
+			test.want = test.want.Or(limit.Rule{Mode: limit.Enforce, Prefetch: limit.PrefetchOff, Shards: 1})
+			require.Equal(t, test.want, zones[0].fallback)
+			require.Equal(t, test.want.Algorithm, zones[0].defaults.Algorithm, "what another rule counts by")
 		})
 	}
 }
@@ -113,14 +117,14 @@ func TestZonesRefused(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := specsOf(t, new(App), test.handler)
+			_, _, err := zonesOf(t, new(App), test.handler)
 			require.ErrorContains(t, err, test.want)
 		})
 	}
 }
 
 func TestZonesWithoutEffect(t *testing.T) {
-	_, logs, err := specsOf(t, &App{Redis: new(Redis)}, `{
+	_, logs, err := zonesOf(t, &App{Redis: new(Redis)}, `{
 		"rate_limits": {"a": {"window": "1s", "max_events": 1}}, "sweep_interval": "1m",
 		"distributed": {"read_interval": "5s", "write_interval": "5s", "purge_age": "1m"},
 		"storage": {"module": "redis", "address": "127.0.0.1"}
@@ -129,21 +133,21 @@ func TestZonesWithoutEffect(t *testing.T) {
 	require.Equal(t, 2, logs.FilterMessageSnippet("the option is ignored").Len())
 	require.Equal(t, 1, logs.FilterMessageSnippet("sweep_interval has no effect").Len())
 
-	_, logs, err = specsOf(t, new(App), `{"rate_limits": {"a": {"window": "1s", "max_events": 1}}, "distributed": null, "storage": null}`)
+	_, logs, err = zonesOf(t, new(App), `{"rate_limits": {"a": {"window": "1s", "max_events": 1}}, "distributed": null, "storage": null}`)
 	require.NoError(t, err)
 	require.Empty(t, logs.All())
 }
 
 func TestZonesOrder(t *testing.T) {
 	for range 20 { // the order of a map changes
-		specs, _, err := specsOf(t, new(App), `{"rate_limits": {
+		zones, _, err := zonesOf(t, new(App), `{"rate_limits": {
 			"minute": {"window": "1m", "max_events": 10}, "second": {"window": "1s", "max_events": 1},
 			"b": {"window": "1h", "max_events": 60}, "a": {"window": "1m", "max_events": 1}
 		}}`)
 		require.NoError(t, err)
-		names := make([]string, 0, len(specs))
-		for i := range specs {
-			names = append(names, specs[i].name)
+		names := make([]string, 0, len(zones))
+		for i := range zones {
+			names = append(names, zones[i].name)
 		}
 		require.Equal(t, []string{"second", "minute", "a", "b"}, names)
 	}
@@ -153,11 +157,11 @@ func TestZonesNames(t *testing.T) {
 	for name, route := range map[string]string{
 		"create-order": "create-order", "log in": "log%20in", "*": "%2A", "{x}": "%7Bx%7D", "a/b": "a%2Fb", "größe": "gr%C3%B6%C3%9Fe",
 	} {
-		specs, _, err := specsOf(t, new(App), `{"rate_limits": {"`+name+`": {"window": "1m", "max_events": 1}}}`)
+		zones, _, err := zonesOf(t, new(App), `{"rate_limits": {"`+name+`": {"window": "1m", "max_events": 1}}}`)
 		require.NoError(t, err, name)
-		require.Equal(t, name, specs[0].name)
-		require.Equal(t, route, specs[0].route)
-		require.Equal(t, route == name, limit.ValidRoute(specs[0].route), "a rule can name it")
+		require.Equal(t, name, zones[0].name)
+		require.Equal(t, route, zones[0].route)
+		require.Equal(t, route == name, limit.ValidRoute(zones[0].route), "a rule can name it")
 	}
 }
 
@@ -199,8 +203,8 @@ func TestJittered(t *testing.T) {
 	require.Equal(t, 11*time.Second, jittered(10*time.Second, 0.2, always(0.5)))
 	require.Equal(t, limit.Never, jittered(limit.Never, 0.2, always(0.5)))
 	require.Zero(t, jittered(0, 0.2, always(0.5)))
-	require.Equal(t, time.Duration(math.MaxInt64), jittered(limit.MaxWindow, 100, always(0.99)))
-	require.Equal(t, time.Duration(math.MaxInt64), jittered(math.MaxInt64, 1, always(0)), "rounding does not make it negative")
+	longest := jittered(limit.MaxWindow, 100, always(0.99))
+	require.Positive(t, wholeSeconds(longest), longest)
 }
 
 func TestRemoteIP(t *testing.T) {

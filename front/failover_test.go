@@ -77,9 +77,10 @@ func TestFailoverWithWorkingPrimary(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
-			Limiter: &front.Failover{Primary: local(clock), Local: &fake{}},
-			Advance: clock.Advance,
-			Source:  limit.SourceLocal,
+			Limiter:    &front.Failover{Primary: local(clock), Local: &fake{}},
+			Advance:    clock.Advance,
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
 }
@@ -89,9 +90,10 @@ func TestFailoverWithFailingPrimary(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
-			Limiter: &front.Failover{Primary: down{}, Local: local(clock)},
-			Advance: clock.Advance,
-			Source:  limit.SourceLocal,
+			Limiter:    &front.Failover{Primary: down{}, Local: local(clock)},
+			Advance:    clock.Advance,
+			Source:     limit.SourceLocal,
+			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
 }

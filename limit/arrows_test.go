@@ -34,6 +34,7 @@ func arrows() map[string][]string {
 		"redisbucket":         {"limit", "lua"},
 		"rulecache":           {"limit"},
 		"internal/bounded":    {},
+		"internal/model":      {"limit"},
 		"internal/servertest": {},
 	}
 }

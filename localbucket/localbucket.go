@@ -31,83 +31,61 @@ func New(store *Store, o Options) *Limiter {
 	return &Limiter{store: store, clock: o.Clock}
 }
 
-// Take decides, with SourceLocal. It allocates nothing for one bucket, unless
-// the bucket is new. An error means that the request has no bucket, a cost below
-// 1, a count below 0, or an algorithm that is not built yet; the last wraps
-// errors.ErrUnsupported.
+// Take decides, with SourceLocal. For one bucket it allocates nothing, unless the
+// bucket is new or its log outgrows its room. An error means that the request has
+// no bucket, a cost below 1, a count below 0, or a rule out of bounds.
 func (l *Limiter) Take(_ context.Context, req limit.Request) (limit.Decision, error) {
 	if err := check(&req); err != nil {
 		return limit.Decision{}, fmt.Errorf("deciding in memory: %w", err)
 	}
-	if len(req.Buckets) == 1 {
-		return l.takeOne(&req), nil
+	if len(req.Buckets) > 1 {
+		return l.takeAll(&req), nil
 	}
-	return l.takeAll(&req), nil
+	switch algorithmOf(&req.Buckets[0]) {
+	case limit.SlidingWindowLog:
+		return takeOne(l, l.store.logs, &req), nil
+	case limit.SlidingWindowCounter:
+		return takeOne(l, l.store.counters, &req), nil
+	default:
+		return takeOne(l, l.store.levels, &req), nil
+	}
 }
 
 // Reset forgets the bucket under every algorithm. It never fails.
 func (l *Limiter) Reset(_ context.Context, key limit.Key) error {
-	bucket := l.store.hash(key, limit.TokenBucket)
-	log := l.store.hash(key, limit.SlidingWindowLog)
-	counter := l.store.hash(key, limit.SlidingWindowCounter)
-	held := l.store.states.Lock(bucket, log, counter)
-	defer held.Unlock()
-	held.Delete(&bucket)
-	held.Delete(&log)
-	held.Delete(&counter)
+	print := l.store.fingerprint(key)
+	forget(l.store.levels, print)
+	forget(l.store.logs, print)
+	forget(l.store.counters, print)
 	return nil
 }
 
-// takeOne decides for one bucket: what takeAll does, without its slices.
-func (l *Limiter) takeOne(req *limit.Request) limit.Decision {
-	key := l.store.hash(req.Buckets[0].Key, algorithmOf(&req.Buckets[0]))
-	held := l.store.states.Lock(key)
+func forget[S state[S]](in *states[S], print fingerprint) {
+	key := in.Hash(print)
+	held := in.Lock(key)
 	defer held.Unlock()
-	t := turn{key: &key, rule: &req.Buckets[0].Rule, ask: ask{cost: req.Cost, count: req.Count, now: l.now()}}
+	held.Delete(&key)
+}
+
+// takeOne decides for one bucket: what takeAll does, without allocating.
+func takeOne[S state[S]](l *Limiter, in *states[S], req *limit.Request) limit.Decision {
+	key := in.Hash(l.store.fingerprint(req.Buckets[0].Key))
+	held := in.Lock(key)
+	defer held.Unlock()
+	t := newTurn[S](key, ask{cost: req.Cost, count: req.Count, elapsed: l.elapsed()}, &req.Buckets[0].Rule)
 	granted := min(req.Count, t.read(&held))
 	return limit.Decision{Granted: granted, Source: limit.SourceLocal, First: t.settle(&held, granted)}
 }
 
-// takeAll reads every bucket, and then takes the same from each, or nothing.
-func (l *Limiter) takeAll(req *limit.Request) limit.Decision {
-	keys := make([]hashedKey, len(req.Buckets))
-	for i := range keys {
-		keys[i] = l.store.hash(req.Buckets[i].Key, algorithmOf(&req.Buckets[i]))
-	}
-	held := l.store.states.Lock(keys...)
-	defer held.Unlock()
-	wanted := ask{cost: req.Cost, count: req.Count, now: l.now()}
-	turns := make([]turn, len(keys))
-	granted := req.Count
-	for i := range turns {
-		turns[i] = turn{key: &keys[i], rule: &req.Buckets[i].Rule, ask: wanted}
-		granted = min(granted, turns[i].read(&held))
-	}
-	rest := make([]limit.State, len(turns)-1)
-	for i := range rest {
-		turns[i+1].stored = held.Get(turns[i+1].key)
-		rest[i] = turns[i+1].settle(&held, granted)
-	}
-	turns[0].stored = held.Get(turns[0].key)
-	return limit.Decision{Granted: granted, Source: limit.SourceLocal, First: turns[0].settle(&held, granted), Rest: rest}
-}
-
-// now returns the time since the store's epoch in ms, rounded down.
-func (l *Limiter) now() int64 {
-	var since time.Duration
+// elapsed returns the time since the store's epoch.
+func (l *Limiter) elapsed() time.Duration {
 	if l.clock == nil {
-		since = time.Since(l.store.epoch)
-	} else {
-		since = l.clock().Sub(l.store.epoch)
+		return time.Since(l.store.epoch)
 	}
-	ms := since.Milliseconds()
-	if since%time.Millisecond < 0 {
-		ms--
-	}
-	return ms
+	return l.clock().Sub(l.store.epoch)
 }
 
-// check holds a request to what limit.Request says.
+// check holds a request to what limit.Request and limit.NewRule say.
 func check(req *limit.Request) error {
 	switch {
 	case len(req.Buckets) == 0:
@@ -118,11 +96,24 @@ func check(req *limit.Request) error {
 		return fmt.Errorf("count %d is below 0", req.Count)
 	}
 	for i := range req.Buckets {
-		switch algorithm := algorithmOf(&req.Buckets[i]); algorithm {
-		case limit.TokenBucket:
-		default:
-			return fmt.Errorf("algorithm %q: %w", algorithm, errors.ErrUnsupported)
+		if err := checkRule(&req.Buckets[i].Rule); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkRule refuses what the arithmetic of the sliding windows has no answer for.
+func checkRule(rule *limit.Rule) error {
+	switch {
+	case rule.Algorithm <= limit.TokenBucket:
+		return nil
+	case rule.Algorithm > limit.SlidingWindowCounter:
+		return fmt.Errorf("algorithm %d is unknown", rule.Algorithm)
+	case rule.Capacity < 1 || rule.Capacity > limit.MaxCapacity:
+		return fmt.Errorf("capacity %d is out of bounds", rule.Capacity)
+	case rule.WindowMillis < 1 || rule.WindowMillis > limit.MaxWindow.Milliseconds():
+		return fmt.Errorf("a window of %d ms is out of bounds", rule.WindowMillis)
 	}
 	return nil
 }

@@ -16,10 +16,14 @@ const DefaultBound = bounded.DefaultBound
 
 // Store is the state of all buckets of a process. It outlives the Limiters that
 // work on it, and so holds no logger, context or clock. It takes about 80 bytes
-// a bucket, however long its names. Make one with NewStore.
+// a bucket, however long its names, and 16 more for each entry of a log. What one
+// algorithm keeps means nothing to another, so each has a map of its own. Make
+// one with NewStore.
 type Store struct {
-	states *bounded.Map[fingerprint, level]
-	seeds  [2]maphash.Seed
+	levels   *states[level]
+	logs     *states[log]
+	counters *states[counter]
+	seeds    [2]maphash.Seed
 
 	// epoch is the zero of the stamps. It has a monotonic reading, so a step of
 	// the wall clock moves no stamp.
@@ -32,14 +36,17 @@ type Store struct {
 // NewStore returns an empty store.
 func NewStore() *Store {
 	return &Store{
-		states: bounded.New[fingerprint, level](bounded.Options[fingerprint]{Hash: fingerprint.half}),
-		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		epoch:  time.Now(),
+		levels:   bounded.New[fingerprint, level](bounded.Options[fingerprint]{Hash: fingerprint.half}),
+		logs:     bounded.New[fingerprint, log](bounded.Options[fingerprint]{Hash: fingerprint.half}),
+		counters: bounded.New[fingerprint, counter](bounded.Options[fingerprint]{Hash: fingerprint.half}),
+		seeds:    [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		epoch:    time.Now(),
 	}
 }
 
-// Bound makes most the number of buckets that the store holds at most; 0 or less
-// means DefaultBound. What is too much is dropped at once, those first that are
+// Bound makes most the number of buckets that the store holds at most under each
+// algorithm, where of a log each entry that it has room for counts as one; 0 or
+// less means DefaultBound. A log that is larger stands alone. What is too much is dropped at once, those first that are
 // full again soonest. The newest bound that is not released is in force, as
 // configs overlap in a reload: the old one's release then changes nothing, and
 // the release of one that failed brings the old bound back. A second call of
@@ -49,7 +56,7 @@ func (s *Store) Bound(most int) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bounds = append(s.bounds, bound)
-	s.states.SetBound(most)
+	s.setBound(most)
 	return func() { s.release(bound) }
 }
 
@@ -65,15 +72,21 @@ func (s *Store) release(bound *int) {
 	switch {
 	case !inForce:
 	case at == 0:
-		s.states.SetBound(DefaultBound)
+		s.setBound(DefaultBound)
 	default:
-		s.states.SetBound(*s.bounds[at-1])
+		s.setBound(*s.bounds[at-1])
 	}
+}
+
+func (s *Store) setBound(most int) {
+	s.levels.SetBound(most)
+	s.logs.SetBound(most)
+	s.counters.SetBound(most)
 }
 
 // Len returns how many buckets the store holds, some of them full again.
 func (s *Store) Len() int {
-	return s.states.Len()
+	return s.levels.Len() + s.logs.Len() + s.counters.Len()
 }
 
 // Destruct fits a pool of stores. There is nothing to close, and a Take that
@@ -93,13 +106,12 @@ func (f fingerprint) half() uint64 {
 	return f[0]
 }
 
-// hash names a key's state under one algorithm. The algorithm is part of it,
-// because what one keeps means nothing to another.
-func (s *Store) hash(key limit.Key, algorithm limit.Algorithm) hashedKey {
+// fingerprint names a key's state.
+func (s *Store) fingerprint(key limit.Key) fingerprint {
 	var short [8 + limit.MaxNameLength + limit.MaxRouteLength]byte // longer ones allocate
-	name := append(short[:0], key.Shard, byte(algorithm))
+	name := append(short[:0], key.Shard)
 	name = binary.AppendUvarint(name, uint64(len(key.Tenant)))
 	name = append(name, key.Tenant...)
 	name = append(name, key.Route...)
-	return s.states.Hash(fingerprint{maphash.Bytes(s.seeds[0], name), maphash.Bytes(s.seeds[1], name)})
+	return fingerprint{maphash.Bytes(s.seeds[0], name), maphash.Bytes(s.seeds[1], name)}
 }

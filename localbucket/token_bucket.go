@@ -18,7 +18,8 @@ const (
 	waitSlack = 1e-6
 	// maxAhead is how far ahead of the clock a stamp may be, in ms: further, the
 	// clock has been set back, and the stamp would lock the bucket.
-	maxAhead = 2000
+	maxAhead       = 2000
+	maxAheadMicros = 1000 * maxAhead
 	// longestWait is the longest wait that a time.Duration can say, in ms.
 	longestWait = int64(math.MaxInt64 / time.Millisecond)
 )
@@ -36,17 +37,19 @@ func (l level) FullAt() int64 {
 	return l.fullAt
 }
 
-// fullLevel returns a bucket that nothing was ever taken from.
-func fullLevel(rule *limit.Rule, now int64) level {
+func (level) unit() time.Duration { return time.Millisecond }
+
+func (level) fresh(rule *limit.Rule, now int64) level {
 	return level{tokens: float64(rule.Capacity), stamp: now, fullAt: now}
 }
 
-// under returns the bucket held to today's rule: what is over the capacity is
-// cut, and a stamp too far ahead is set to now. One less far ahead is kept; no
-// time passes for the bucket until then.
+func (l level) ahead(now int64) bool { return l.stamp > now+maxAhead }
+
+// under cuts what is over the capacity. A stamp that is ahead but not too far is
+// kept; no time passes for the bucket until then.
 func (l level) under(rule *limit.Rule, now int64) level {
 	l.tokens = min(l.tokens, float64(rule.Capacity))
-	if l.stamp > now+maxAhead {
+	if l.ahead(now) {
 		l.stamp = now
 	}
 	return l
@@ -61,12 +64,10 @@ func (l level) balance(rule *limit.Rule, at int64) float64 {
 	return min(float64(rule.Capacity), l.tokens+float64(at-l.stamp)*rule.Refill/1000)
 }
 
-// units returns how many units of cost the bucket can give.
 func (l level) units(cost int64, rule *limit.Rule, now int64) int64 {
 	return int64(math.Floor((l.balance(rule, now) + tokenSlack) / float64(cost)))
 }
 
-// less returns the bucket after n tokens were taken.
 func (l level) less(n int64, rule *limit.Rule, now int64) level {
 	l.tokens = max(0, l.balance(rule, now)-float64(n))
 	l.stamp = max(l.stamp, now)
@@ -91,7 +92,6 @@ func (l level) wait(n int64, rule *limit.Rule, now int64) int64 {
 	return ms
 }
 
-// state returns what a decision says of the bucket.
 func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
 	state := limit.State{
 		Remaining:  l.units(1, rule, now),
@@ -103,3 +103,15 @@ func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
 	}
 	return state
 }
+
+func (level) worth(full limit.State, _ *limit.Rule) time.Duration { return full.ResetAfter }
+
+func (l level) until(fullAt int64) level {
+	l.fullAt = fullAt
+	return l
+}
+
+func (level) places() int { return 1 }
+
+// Interface guards
+var _ state[level] = level{}

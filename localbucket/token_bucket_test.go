@@ -105,7 +105,7 @@ func FuzzLevel(f *testing.F) {
 			t.Skip()
 		}
 		now := int64(1000)
-		l := fullLevel(&rule, now)
+		l := level{}.fresh(&rule, now)
 		var granted int64
 		for i := range 50 {
 			now += int64([]uint16{pause, other}[i%2])

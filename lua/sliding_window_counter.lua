@@ -7,13 +7,15 @@
 -- ARGV of its rule: 3 capacity refill_per_second window_ms
 
 local function sliding_window_counter()
-  -- counter_roll(b) brings the state forward to the window that now lies in.
+  -- counter_roll(b) brings the state forward to the window that now lies in. A
+  -- counter that is empty again begins like a new one, so that the answer does
+  -- not depend on whether the key has died yet.
   local function counter_roll(b)
     local passed = floor((now - b.start) / b.window)
     if passed >= 1 then
       b.prev = passed == 1 and b.cur or 0
       b.cur = 0
-      b.start = b.start + passed * b.window
+      b.start = b.prev > 0 and b.start + passed * b.window or now
     end
   end
 

@@ -30,16 +30,28 @@ local function sliding_window_log()
     return b.capacity - b.used
   end
 
+  -- log_score(b, n) is when the n-th oldest of those that count was taken. Members
+  -- from a time that has not come count as now, before those a little ahead.
+  local function log_score(b, n)
+    local early = b.broken and call('ZCOUNT', b.key, '(' .. whole(now_us + AHEAD * 1000), '+inf') or 0
+    if early > 0 then
+      local past = call('ZCOUNT', b.key, b.start, whole(now_us))
+      if n > past and n <= past + early then
+        return now_us
+      end
+      n = n > past and n - early or n
+    end
+    local found = call('ZRANGEBYSCORE', b.key, b.start, '+inf', 'WITHSCORES', 'LIMIT', n - 1, 1)
+    return tonumber(found[2]) or now_us
+  end
+
   -- log_expiry(b, score) is the ms until a token taken at score is free again.
   local function log_expiry(b, score)
-    if score > now_us + AHEAD * 1000 then
-      score = now_us
-    end
     return max(0, ceil((score + b.span - now_us) / 1000))
   end
 
   local function log_full(b)
-    return b.used > 0 and log_expiry(b, b.newest) or 0
+    return b.used > 0 and log_expiry(b, b.broken and log_score(b, b.used) or b.newest) or 0
   end
 
   -- log_add(b, count) writes count members of this instant, after those there are.
@@ -65,7 +77,6 @@ local function sliding_window_log()
     if #early > 0 then
       call('ZREM', b.key, unpack(early))
       log_add(b, #early)
-      b.newest = tonumber(call('ZREVRANGE', b.key, 0, 0, 'WITHSCORES')[2])
     end
   end
 
@@ -98,8 +109,7 @@ local function sliding_window_log()
     if short <= 0 then
       return 0
     end
-    local last = call('ZRANGEBYSCORE', b.key, b.start, '+inf', 'WITHSCORES', 'LIMIT', short - 1, 1)
-    return log_expiry(b, tonumber(last[2]) or now_us)
+    return log_expiry(b, log_score(b, short))
   end
 
   local function log_report(b, cost)

@@ -28,23 +28,24 @@ func TestA1Polling(t *testing.T) {
 		step   time.Duration
 		checks int
 		least  int
-		most   int
 	}{
-		"each 100 ms for 9.95 s at 1/s": {1, 100 * time.Millisecond, 100, 9, 10},
-		"each second for 60 s at 0.1/s": {0.1, time.Second, 60, 6, 6},
+		"each 100 ms for 9.95 s at 1/s": {1, 100 * time.Millisecond, 100, 9},
+		"each second for 60 s at 0.1/s": {0.1, time.Second, 60, 6},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := onRedis(t)
 			r := rule(t, 1, test.rate)
-			granted := 0
+			granted, began := 0, time.Now()
 			for range test.checks {
 				granted += passed(t, b, r, 1)
 				b.age(t, tokenKey, "ts", test.step)
 			}
+			// What the test takes by itself refills, too: 10 and 6 where that is little.
+			span := time.Duration(test.checks-1)*test.step + time.Since(began)
 			require.GreaterOrEqual(t, granted, test.least)
-			require.LessOrEqual(t, granted, test.most)
+			require.LessOrEqual(t, granted, 1+int(test.rate*span.Seconds()))
 		})
 	}
 }

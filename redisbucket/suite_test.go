@@ -19,7 +19,7 @@ func TestLimiter(t *testing.T) {
 		require.NoError(t, b.redis.FlushDB(t.Context()).Err())
 		return limittest.Fixture{
 			Limiter: b, Advance: b.advance, Source: limit.SourceRedis,
-			Algorithms: []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowLog, limit.SlidingWindowCounter},
+			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
 }

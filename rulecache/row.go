@@ -162,9 +162,8 @@ func (r *row) number(column int) (float64, error) {
 // that nothing is accepted and ignored.
 func checkSupported(rule limit.Rule) error {
 	switch {
-	case rule.Algorithm > limit.TokenBucket, rule.Mode > limit.Enforce,
-		rule.Prefetch > 0 || rule.Prefetch == limit.PrefetchAuto, rule.Shards > 1:
-		return errors.New("not yet supported: algorithm must be token_bucket, mode enforce, prefetch 0 and shards 1, or NULL")
+	case rule.Prefetch > 0 || rule.Prefetch == limit.PrefetchAuto, rule.Shards > 1:
+		return errors.New("not yet supported: prefetch must be 0 and shards 1, or NULL")
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ func badValues() map[string][]string {
 		"route_id":          {`NULL`, `''`, `'/orders'`, `'{x}'`, `repeat('x', 1048576)`, `repeat('x', 65)`},
 		"capacity":          {`NULL`, `0`, `-1`, `5.5`, `2147483648`, `1e30`, `'NaN'`, `'Infinity'`},
 		"refill_per_second": {`NULL`, `0`, `-1`, `1e-9`, `1e300`, `'NaN'`, `'Infinity'`, `'-Infinity'`},
-		"algorithm":         {`''`, `'leaky_bucket'`, `repeat('x', 1048576)`, `'sliding_window_log'`, `'sliding_window_counter'`},
-		"mode":              {`''`, `'maybe'`, `'shadow'`, `'unlimited'`, `'deny'`},
+		"algorithm":         {`''`, `'leaky_bucket'`, `repeat('x', 1048576)`},
+		"mode":              {`''`, `'maybe'`},
 		"prefetch":          {`''`, `'much'`, `'-1'`, `'100001'`, `'10'`, `'auto'`},
 		"shards":            {`0`, `-1`, `17`, `257`, `4`},
 	}

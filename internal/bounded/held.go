@@ -37,15 +37,18 @@ func (h *Held[K, V]) Get(key *Hashed[K]) *V {
 // Put stores value under key; now is the time in the values' unit. For a key
 // that is new it first drops up to two random entries that are full again, so
 // that the map shrinks with what is live, and one more where there is no room.
+// Where the values weigh too much it drops others until they do not; a value
+// that is heavier than the bound is left alone in the map.
 func (h *Held[K, V]) Put(key *Hashed[K], value V, now int64) {
 	s := h.table.shard(key.hash)
 	if at := s.find(key); at >= 0 {
-		s.slab[at].value = value
-		return
+		s.set(at, value)
+	} else {
+		s.dropFull(now)
+		s.makeRoom(int(h.table.most.Load()))
+		s.insert(entry[K, V]{hash: key.hash, key: h.of.clone(key.Key), value: value})
 	}
-	s.dropFull(now)
-	s.makeRoom(int(h.table.most.Load()))
-	s.insert(entry[K, V]{hash: key.hash, key: h.of.clone(key.Key), value: value})
+	h.lighten(key)
 }
 
 // Delete removes key, if it is there.

@@ -19,6 +19,16 @@ type Value interface {
 	FullAt() int64
 }
 
+// Weighed is a Value that may take the memory of several. Where the values of a
+// Map are Weighed, their weights together are held to the bound as well.
+type Weighed interface {
+	Value
+
+	// Weight is how many places of the bound the value takes, at least 1. The
+	// weight of a value that is in a map changes by Put alone.
+	Weight() int
+}
+
 // Options are the settings of a Map.
 type Options[K comparable] struct {
 	// Bound is the most entries that the map holds. Default: DefaultBound.
@@ -105,17 +115,31 @@ func (m *Map[K, V]) SetBound(most int) {
 	most = boundOrDefault(most)
 	old := m.table.Load()
 	if shardsFor(most) == len(old.shards) {
+		old.bound.Store(int64(most))
 		old.setBound(most / len(old.shards))
+		m.lighten(old)
 		return
 	}
 	// Keep enough in each that few shards lose nothing to an uneven spread, and
 	// little enough that moving the rest is quick.
 	old.setBound(max(minShardBound, most/len(old.shards)))
+	next := newTable[K, V](most)
+	m.replace(old, next)
+	m.lighten(next)
+}
+
+// replace moves the entries of old to next.
+func (m *Map[K, V]) replace(old, next *table[K, V]) {
 	every := old.lockAll()
 	defer old.unlock(&every)
-	next := newTable[K, V](most)
 	next.fillFrom(old)
 	m.table.Store(next)
+}
+
+// lighten holds the weights to the bound.
+func (m *Map[K, V]) lighten(t *table[K, V]) {
+	held := Held[K, V]{of: m, table: t, set: new(shardSet)}
+	held.lighten(nil)
 }
 
 func boundOrDefault(most int) int {

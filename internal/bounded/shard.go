@@ -30,6 +30,8 @@ type shard[K comparable, V Value] struct {
 	index []slot
 	size  atomic.Int32 // of slab, for Len without the lock
 
+	weight *atomic.Int64 // of the whole table; nil where values have none
+
 	_ [64]byte // keeps the locks of two shards in different cache lines
 }
 
@@ -53,13 +55,32 @@ func (s *shard[K, V]) find(key *Hashed[K]) int32 {
 // insert adds e, whose key is not there.
 func (s *shard[K, V]) insert(e entry[K, V]) {
 	s.slab = append(s.slab, e)
+	s.weigh(&s.slab[len(s.slab)-1].value, 1)
 	s.size.Store(int32(len(s.slab)))
 	s.addToIndex()
+}
+
+// set replaces the value at a place.
+func (s *shard[K, V]) set(at int32, value V) {
+	s.weigh(&s.slab[at].value, -1)
+	s.slab[at].value = value
+	s.weigh(&s.slab[at].value, 1)
+}
+
+// weigh adds a value's weight to the table's, times sign.
+func (s *shard[K, V]) weigh(value *V, sign int64) {
+	if s.weight == nil {
+		return
+	}
+	if weighed, ok := any(value).(Weighed); ok {
+		s.weight.Add(sign * int64(weighed.Weight()))
+	}
 }
 
 // remove closes the gap with the last entry.
 func (s *shard[K, V]) remove(at int32) {
 	last := int32(len(s.slab) - 1)
+	s.weigh(&s.slab[at].value, -1)
 	s.emptySlot(s.slotOf(at))
 	if at != last {
 		s.index[s.slotOf(last)] = makeSlot(s.slab[last].hash, at)

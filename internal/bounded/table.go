@@ -19,6 +19,8 @@ type table[K comparable, V Value] struct {
 	shards []shard[K, V]
 	mask   uint64
 	most   atomic.Int64 // entries in one shard
+	bound  atomic.Int64 // of all weights together
+	weight atomic.Int64 // of all values, where they are Weighed
 }
 
 // shardsFor returns the number of shards for a bound, a power of two.
@@ -31,6 +33,12 @@ func newTable[K comparable, V Value](most int) *table[K, V] {
 	n := shardsFor(most)
 	t := &table[K, V]{shards: make([]shard[K, V], n), mask: uint64(n - 1)}
 	t.most.Store(int64(most / n))
+	t.bound.Store(int64(most))
+	if _, weighed := any(new(V)).(Weighed); weighed {
+		for i := range t.shards {
+			t.shards[i].weight = &t.weight
+		}
+	}
 	return t
 }
 
@@ -40,6 +48,11 @@ func (t *table[K, V]) place(hash uint64) int {
 
 func (t *table[K, V]) shard(hash uint64) *shard[K, V] {
 	return &t.shards[t.place(hash)]
+}
+
+// tooHeavy reports whether the values weigh more than the bound.
+func (t *table[K, V]) tooHeavy() bool {
+	return t.weight.Load() > t.bound.Load()
 }
 
 // setBound drops what is over each entries in a shard.
@@ -72,6 +85,10 @@ type shardSet [maxShards / 64]uint64
 
 func (s *shardSet) add(place int) {
 	s[place/64] |= 1 << (place % 64)
+}
+
+func (s *shardSet) has(place int) bool {
+	return s[place/64]&(1<<(place%64)) != 0
 }
 
 func (t *table[K, V]) lockAll() shardSet {

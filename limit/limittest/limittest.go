@@ -48,12 +48,18 @@ const fixedSeed = 9
 type testCase struct {
 	name  string
 	only  limit.Algorithm // 0: every algorithm
+	not   limit.Algorithm // 0: none is left out
 	ticks bool            // needs Advance
 	run   func(t *testing.T, f *subject)
 }
 
+// AllAlgorithms is every algorithm, for Fixture.Algorithms.
+func AllAlgorithms() []limit.Algorithm {
+	return []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowLog, limit.SlidingWindowCounter}
+}
+
 // Run tests what makeFixture makes, anew for each case, in one subtest for each
-// algorithm and case.
+// algorithm and case, and in one for each case that mixes several.
 func Run(t *testing.T, makeFixture func(t *testing.T) Fixture) {
 	algorithms := makeFixture(t).Algorithms
 	if len(algorithms) == 0 {
@@ -61,18 +67,25 @@ func Run(t *testing.T, makeFixture func(t *testing.T) Fixture) {
 	}
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			for _, c := range allCases() {
-				if c.only != 0 && c.only != algorithm {
-					continue
-				}
-				t.Run(c.name, func(t *testing.T) {
-					f := makeFixture(t)
-					if c.ticks && f.Advance == nil {
-						t.Skip("this fixture cannot make time pass")
-					}
-					c.run(t, &subject{Fixture: f, algorithm: algorithm})
-				})
+			runCases(t, allCases(), algorithm, makeFixture)
+		})
+	}
+	if len(algorithms) > 1 {
+		t.Run("mixed", func(t *testing.T) { runCases(t, mixedCases(), algorithms[0], makeFixture) })
+	}
+}
+
+func runCases(t *testing.T, cases []testCase, algorithm limit.Algorithm, makeFixture func(t *testing.T) Fixture) {
+	for _, c := range cases {
+		if c.only != 0 && c.only != algorithm || c.not == algorithm {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			f := makeFixture(t)
+			if c.ticks && f.Advance == nil {
+				t.Skip("this fixture cannot make time pass")
 			}
+			c.run(t, &subject{Fixture: f, algorithm: algorithm})
 		})
 	}
 }
@@ -82,6 +95,8 @@ func allCases() []testCase {
 	all = append(all, grantCases()...)
 	all = append(all, bucketCases()...)
 	all = append(all, waitCases()...)
+	all = append(all, windowCases()...)
+	all = append(all, nameCases()...)
 	return append(all, boundCases()...)
 }
 

@@ -1,0 +1,155 @@
+package ratelimit
+
+import (
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// charge is one bucket that a request is held to, and what came of it.
+type charge struct {
+	zone    *zone
+	tenant  string // as placeholders tell it
+	bucket  limit.Bucket
+	state   limit.State
+	source  limit.Source
+	outcome outcome
+}
+
+// enforced reports whether the bucket may refuse the request.
+func (c *charge) enforced() bool { return c.bucket.Rule.Mode != limit.Shadow }
+
+// note writes the bucket's part of a decision. Refused is what a refusal is
+// counted as. A bucket that could have given is no part of a refusal.
+func (c *charge) note(decision limit.Decision, state limit.State, refused outcome) {
+	c.state, c.source = state, decision.Source
+	switch {
+	case decision.Granted > 0 && decision.Source == limit.SourceNone:
+		c.outcome = outcomeAllowed
+	case decision.Granted > 0:
+		c.outcome = outcomeGranted
+	case state.RetryAfter != 0:
+		c.outcome = refused
+	}
+}
+
+// shown reports whether there is anything to tell about the bucket.
+func (c *charge) shown() bool {
+	return c.outcome != outcomeUndecided && c.source != limit.SourceNone
+}
+
+// answer is all that was decided about one request, however many directives it
+// meets. It lives in the request's variables, so that `handle_errors` finds it.
+type answer struct {
+	charges   []charge
+	first     [1]charge       // the array of charges, as long as there is one
+	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
+	about     int             // the charge that header and placeholders tell of
+	closed    bool            // it was refused for who it is, and is not to be judged again
+	published bool
+	fields    fields
+	writer    fieldWriter
+}
+
+// answerKey is where a request's variables hold its answer.
+const answerKey = "rate_limit.answer"
+
+// answerOf returns what was decided about the request so far, or nil.
+func answerOf(r *http.Request) *answer {
+	known, _ := caddyhttp.GetVar(r.Context(), answerKey).(*answer)
+	return known
+}
+
+func newAnswer() *answer {
+	a := new(answer)
+	a.charges = a.first[:0]
+	return a
+}
+
+// charged reports whether the request was held to the bucket already.
+func (a *answer) charged(key limit.Key) bool {
+	for i := range a.charges {
+		if a.charges[i].bucket.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *answer) add(c charge) { a.charges = append(a.charges, c) }
+
+// violated returns which of the charges since from refused the request: the one
+// with the longest wait, and one that can never grant it before all others. It
+// is -1 where none did.
+func (a *answer) violated(from int) int {
+	worst := -1
+	for i := from; i < len(a.charges); i++ {
+		if a.charges[i].outcome == outcomeRefused && (worst < 0 || a.charges[i].waitsLongerThan(&a.charges[worst])) {
+			worst = i
+		}
+	}
+	return worst
+}
+
+func (c *charge) waitsLongerThan(other *charge) bool {
+	if other.state.RetryAfter == limit.Never {
+		return false
+	}
+	return c.state.RetryAfter == limit.Never || c.state.RetryAfter > other.state.RetryAfter
+}
+
+// showNearest makes the answer tell of the charge that is nearest to empty.
+func (a *answer) showNearest(from int, legacy bool) {
+	for i := from; i < len(a.charges); i++ {
+		c, about := &a.charges[i], &a.charges[a.about]
+		if c.shown() && (!about.shown() || c.state.Remaining < about.state.Remaining) {
+			a.about = i
+		}
+	}
+	if legacy && a.charges[a.about].shown() {
+		a.fields.tell(&a.charges[a.about])
+	}
+}
+
+// publish makes the answer known to the rest of the request: to other
+// directives, and to placeholders.
+func (a *answer) publish(r *http.Request) {
+	if a.published {
+		return
+	}
+	a.published = true
+	ctx := r.Context()
+	caddyhttp.SetVar(ctx, answerKey, a)
+	ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(a.placeholder)
+}
+
+// placeholder gives the values of the handler's placeholders.
+func (a *answer) placeholder(name string) (any, bool) {
+	const prefix = "http.rate_limit."
+	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
+		return nil, false
+	}
+	if len(a.charges) == 0 {
+		return nil, false
+	}
+	about := &a.charges[a.about]
+	switch name[len(prefix):] {
+	case "tenant":
+		return about.tenant, true
+	case "route":
+		return about.zone.name, true
+	case "remaining":
+		return about.state.Remaining, true
+	case "source":
+		return about.source.String(), true
+	case "exceeded.name":
+		if about.outcome == outcomeRefused {
+			return about.zone.name, true
+		}
+		return "", true
+	}
+	return nil, false
+}

@@ -1,0 +1,180 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
+)
+
+// eachStore runs a test alone, with Redis, and with a Redis that is down.
+func eachStore(t *testing.T, test func(t *testing.T, global string)) {
+	t.Helper()
+	redis := servertest.Redis(t)
+	for name, global := range map[string]string{
+		"alone": "",
+		"redis": "redis " + redis.URL() + " {\ntimeout 5s\n}",
+		"local": "redis redis://" + servertest.FreeAddr(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, global)
+		})
+	}
+}
+
+func TestA4DeniedCostsNothing(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, global string) {
+		g := startGateway(t, site("rate_limit {\n"+global+"\n}", `
+			route /look {
+				rate_limit wide {
+					limit 1/1000s burst 100
+				}
+				respond ok
+			}
+			rate_limit / wide narrow {
+				limit 1/1000s burst 100 wide
+				limit 1/1000s burst 1 narrow
+			}
+			respond ok`))
+		passed := 0
+		for range 50 {
+			switch got := g.get("/", "t1"); got.status {
+			case 200:
+				passed++
+			case 429:
+				require.Equal(t, 1, got.field("X-RateLimit-Limit"), "the violated one")
+				require.Equal(t, 0, got.remaining())
+			}
+		}
+		require.Equal(t, 1, passed)
+		require.Equal(t, 98, g.get("/look", "t1").remaining(), "99 were left")
+	})
+}
+
+func TestCost(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, global string) {
+		g := startGateway(t, site("rate_limit {\n"+global+"\n}", answers("rate_limit a {\ncost {header.X-Cost}\n"+slow(10)+"\n}")))
+		ask := func(cost string) reply {
+			return g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"t1"}, "X-Cost": {cost}})
+		}
+		require.Equal(t, 7, ask("3").remaining())
+		for _, odd := range []string{"", "x", "0", "-1", "1.5", "99999999999"} {
+			got := ask(odd)
+			require.Equal(t, 400, got.status, odd)
+		}
+		never := ask("11")
+		require.Equal(t, []any{429, -1}, []any{never.status, never.field("Retry-After")}, "it can never pass")
+		require.Equal(t, 0, ask("7").remaining(), "nothing was charged in between")
+		refused := ask("2")
+		require.Equal(t, []any{429, 2000}, []any{refused.status, refused.field("Retry-After")})
+	})
+}
+
+// TestCostOverTheShare passes when the share is full, and takes all of it.
+func TestCostOverTheShare(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("rate_limit {\ninstances 5\nredis redis://"+servertest.FreeAddr(t)+"\n}", answers("rate_limit a {\ncost 8\n"+slow(10)+"\n}")))
+	require.Equal(t, []int{200, 429}, []int{g.get("/", "t1").status, g.get("/", "t1").status})
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, global string) {
+		g := startGateway(t, site(`rate_limit {
+			rule watched a 1/1000s burst 1 mode shadow
+			rule free    a 1/1000s burst 1 mode unlimited
+			rule banned  a 1/1000s burst 1 mode deny
+			default 1/1000s burst 1
+			`+global+`
+		}`, answers("rate_limit a")))
+		require.Equal(t, []int{200, 429}, []int{g.get("/", "t1").status, g.get("/", "t1").status})
+		for i := range 3 {
+			watched := g.get("/", "watched")
+			require.Equal(t, []int{200, 1, 0}, []int{watched.status, watched.field("X-RateLimit-Limit"), watched.remaining()}, i)
+			free := g.get("/", "free")
+			require.Equal(t, []int{200, -1}, []int{free.status, free.remaining()}, i)
+			banned := g.get("/", "banned")
+			require.Equal(t, []int{403, -1}, []int{banned.status, banned.remaining()}, i)
+		}
+		source := "local"
+		if global != "" && g.get("/", "watched").source() == "redis" {
+			source = "redis"
+		}
+		require.Positive(t, g.metric(fmt.Sprintf(`caddy_rate_limit_requests_total{outcome="shadow",source="%s",zone="a"}`, source)))
+		require.EqualValues(t, 3, g.metric(`caddy_rate_limit_requests_total{outcome="unlimited",source="none",zone="a"}`))
+		require.EqualValues(t, 3, g.metric(`caddy_rate_limit_requests_total{outcome="denied",source="none",zone="a"}`))
+	})
+}
+
+// TestShadowHasNoVeto decides a shadow bucket after the enforced ones, by itself.
+func TestShadowHasNoVeto(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, global string) {
+		g := startGateway(t, site(`rate_limit {
+			rule * watched 1/1000s burst 1 mode shadow
+			rule * strict  1/1000s burst 3
+			`+global+`
+		}`, "route /look {\nrate_limit watched\nrespond ok\n}\nrate_limit / watched strict\nrespond ok"))
+		for i, want := range []int{200, 200, 200, 429, 429} {
+			require.Equal(t, want, g.get("/", "t1").status, i)
+		}
+		require.Equal(t, 200, g.get("/", "t2").status)
+		require.Equal(t, 0, g.get("/look", "t2").remaining())
+	})
+}
+
+func TestShadowHandler(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", answers("rate_limit a {\nshadow\n"+slow(1)+"\n}")))
+	for range 3 {
+		got := g.get("/", "t1")
+		require.Equal(t, []int{200, -1}, []int{got.status, got.field("Retry-After")})
+	}
+	require.EqualValues(t, 2, g.metric(`caddy_rate_limit_requests_total{outcome="shadow",source="local",zone="a"}`))
+}
+
+// TestRefusedForWhoItIs renders a page for a 401, a 400 and a 403 although the
+// same directive stands in handle_errors.
+func TestRefusedForWhoItIs(t *testing.T) {
+	t.Parallel()
+	directive := "rate_limit a {\ncost {header.X-Cost}\n}\n"
+	g := startGateway(t, site("rate_limit {\nrule banned a 1/s mode deny\ndefault 1/s\n}",
+		directive+"respond ok\nhandle_errors {\n"+directive+"respond \"page {err.status_code}\"\n}"))
+	require.Equal(t, "page 401", g.get("/", "").body)
+	require.Equal(t, "page 400", g.get("/", "t1").body)
+	require.Equal(t, "page 403", g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"banned"}, "X-Cost": {"1"}}).body)
+}
+
+// TestH3EveryMode checks what the header says under every algorithm.
+func TestH3EveryMode(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"token_bucket", "sliding_window_log", "sliding_window_counter"} {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			eachStore(t, func(t *testing.T, global string) {
+				g := startGateway(t, site("rate_limit {\nheaders legacy\n"+global+"\n}", answers("rate_limit a {\nalgorithm "+algorithm+"\nlimit 7/10s burst 3\n}")))
+				refused := 0
+				for i := range 10 {
+					got := g.get("/", "t1")
+					require.Contains(t, []int{200, 429}, got.status)
+					require.Equal(t, 3, got.field("X-RateLimit-Limit"))
+					require.LessOrEqual(t, got.remaining(), 3)
+					require.GreaterOrEqual(t, got.remaining(), 0)
+					require.GreaterOrEqual(t, got.field("X-RateLimit-Reset"), 0)
+					if got.status == 429 {
+						refused++
+						require.Zero(t, got.remaining(), i)
+						require.Positive(t, got.field("Retry-After"), i)
+					}
+				}
+				require.GreaterOrEqual(t, refused, 6)
+			})
+		})
+	}
+}

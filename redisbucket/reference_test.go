@@ -1,0 +1,86 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/model"
+	"github.com/caddygate/ratelimit/internal/servertest"
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/lua"
+)
+
+// TestReference holds every number of the script's answers over random traces for
+// each algorithm, and for all of them mixed, to the model's.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	client := servertest.Redis(t).Client(t)
+	digest, err := client.ScriptLoad(t.Context(), timedScript(t)).Result()
+	require.NoError(t, err)
+	for algorithm := limit.Algorithm(0); algorithm <= limit.SlidingWindowCounter; algorithm++ {
+		t.Run(fmt.Sprintf("%d %s", algorithm, algorithm), func(t *testing.T) {
+			for seed := range model.Traces(1000) {
+				replay(t, client, digest, model.Options{Seed: seed, Algorithm: algorithm})
+				if seed%500 == 0 {
+					require.NoError(t, client.FlushDB(t.Context()).Err())
+				}
+			}
+		})
+	}
+}
+
+// timedScript is the script with the time in its last two arguments, and TTLs so
+// long that no key dies by Redis' own clock.
+func timedScript(t testing.TB) string {
+	t.Helper()
+	text := lua.Take().Text
+	for old, replacement := range map[string]string{
+		"call('TIME')":                       "{ARGV[#ARGV - 1], ARGV[#ARGV]}",
+		"whole(max(2 * window, full, 1000))": "'1000000000'",
+	} {
+		require.Equal(t, 1, strings.Count(text, old), old)
+		text = strings.Replace(text, old, replacement, 1)
+	}
+	return text
+}
+
+func replay(t testing.TB, client *redis.Client, digest string, o model.Options) {
+	t.Helper()
+	steps := model.Trace(o)
+	pipe := client.Pipeline()
+	replies := make([]*redis.Cmd, len(steps))
+	for i := range steps {
+		var a arguments
+		a.encode(fmt.Sprintf("%d-%d", o.Algorithm, o.Seed), &steps[i].Request)
+		seconds, micros := steps[i].Micros/1_000_000, steps[i].Micros%1_000_000
+		replies[i] = pipe.Do(context.Background(), append(a.command("evalsha", digest), seconds, micros)...)
+	}
+	_, err := pipe.Exec(context.Background())
+	require.NoError(t, err)
+	for i, reply := range replies {
+		got, err := reply.Int64Slice()
+		require.NoError(t, err)
+		if want := integers(&steps[i].Want); !slices.Equal(want, got) {
+			require.Equal(t, want, got, "seed %d, step %d, %+v", o.Seed, i, steps[i].Request)
+		}
+	}
+}
+
+// integers writes a decision as the script does.
+func integers(d *limit.Decision) []int64 {
+	all := []int64{d.Granted}
+	for _, state := range append([]limit.State{d.First}, d.Rest...) {
+		retry := int64(-1)
+		if state.RetryAfter != limit.Never {
+			retry = state.RetryAfter.Milliseconds()
+		}
+		all = append(all, state.Remaining, retry, state.ResetAfter.Milliseconds())
+	}
+	return all
+}

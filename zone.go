@@ -1,0 +1,148 @@
+package ratelimit
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// zone is one limit of a handler: one bucket for each tenant. A handler with
+// routes has a zone for each of them, and all ask for the same tenant.
+type zone struct {
+	name     string                // in labels, logs and headers
+	route    string                // in keys and rules
+	match    caddyhttp.MatcherSets // which requests it limits; none: all
+	key      *keySource            // whom, nil: the handler's tenant
+	defaults limit.Rule            // what a rule does not name
+	fallback limit.Rule            // the rule where no other is found
+	counts   *routeMetrics         // nil: nothing is counted
+
+	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
+}
+
+// matches reports whether the zone limits the request.
+func (z *zone) matches(r *http.Request) (bool, error) {
+	if len(z.match) == 0 {
+		return true, nil
+	}
+	matched, err := z.match.AnyMatchWithError(r)
+	if err != nil {
+		return false, fmt.Errorf("matching zone %s: %w", z.name, err)
+	}
+	return matched, nil
+}
+
+// rule returns the one rule that counts for the tenant. Its name is blank where
+// no rule can name it.
+func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
+	rule, found := rulecache.Find(tenant, z.route, rules.loaded, rules.static)
+	if !found {
+		return z.fallback
+	}
+	rule = rule.Or(z.defaults)
+	if rule.Algorithm == limit.SlidingWindowLog && rule.Capacity > limit.MaxLogCapacity {
+		// The rule was not written for a log, and this is the same limit.
+		rule.Algorithm = limit.SlidingWindowCounter
+	}
+	return rule
+}
+
+// provisionZones makes the zones, of each route or as the configuration says.
+func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
+	if len(h.RateLimits) > 0 {
+		h.zones, err = h.zonesByName(ctx)
+	} else {
+		h.zones, err = h.zonesByRoute()
+	}
+	if err != nil || h.DisableMetrics {
+		return err
+	}
+	for _, zone := range h.zones {
+		zone.counts = h.app.metrics.route(zone.name)
+	}
+	return nil
+}
+
+// zonesByRoute makes a zone of each route.
+func (h *Handler) zonesByRoute() ([]*zone, error) {
+	routes := h.Routes
+	if len(routes) == 0 {
+		routes = []string{defaultRoute}
+	}
+	defaults, err := h.ruleDefaults()
+	if err != nil {
+		return nil, err
+	}
+	limits, err := newLimits(h.Limits, routes, defaults)
+	if err != nil {
+		return nil, err
+	}
+	zones := make([]*zone, 0, len(routes))
+	for i, route := range routes {
+		if !limit.ValidRoute(route) {
+			return nil, fmt.Errorf("routes: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", route, limit.MaxRouteLength)
+		}
+		if slices.Contains(routes[:i], route) {
+			return nil, fmt.Errorf("routes: %q stands here twice", route)
+		}
+		fallback, err := h.fallbackFor(route, limits, defaults)
+		if err != nil {
+			return nil, err
+		}
+		zones = append(zones, &zone{name: route, route: route, defaults: defaults, fallback: fallback})
+	}
+	return zones, nil
+}
+
+// ruleDefaults returns what a rule of this handler does not name.
+func (h *Handler) ruleDefaults() (limit.Rule, error) {
+	defaults := limit.Rule{Algorithm: limit.TokenBucket, Mode: limit.Enforce, Prefetch: limit.PrefetchOff, Shards: 1}
+	if h.Algorithm != "" {
+		var err error
+		if defaults.Algorithm, err = limit.ParseAlgorithm(h.Algorithm); err != nil {
+			return defaults, fmt.Errorf("algorithm: %w", err)
+		}
+	}
+	if h.Shadow {
+		defaults.Mode = limit.Shadow
+	}
+	return defaults, nil
+}
+
+// fallbackFor returns the rule of a route where no other is found.
+func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaults limit.Rule) (limit.Rule, error) {
+	for _, name := range []string{route, ""} {
+		if own, found := limits[name]; found {
+			return own, nil
+		}
+	}
+	if h.app.fallback != nil {
+		rule, err := limit.NewRule(h.app.fallback.Or(defaults))
+		if err != nil {
+			return rule, fmt.Errorf("default, for route %q: %w", route, err)
+		}
+		return rule, nil
+	}
+	if !h.app.coversRoute(route) {
+		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
+	}
+	return limit.Rule{}, nil
+}
+
+// ruleSet is all rules that are in force.
+type ruleSet struct {
+	loaded, static *rulecache.Snapshot // either may be nil
+	pending        bool                // whether those of PostgreSQL are not known yet
+}
+
+// knows reports whether the tenant has a rule of its own. While that cannot be
+// said, every tenant is as good as known.
+func (s ruleSet) knows(tenant string) bool {
+	return s.pending || s.loaded.HasTenant(tenant) || s.static.HasTenant(tenant)
+}
