@@ -6,8 +6,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// blankTenant names the bucket of all requests for which a zone's key is blank.
-// No tenant's escaped name has a tilde in it.
+// blankTenant names the bucket of all requests for which a zone's key is blank,
+// in keys and in rules. No tenant's escaped name has a tilde in it.
 const blankTenant = "~blank"
 
 // visitor returns whom the zone limits: who, unless the zone has a key of its
@@ -21,7 +21,7 @@ func (z *zone) visitor(r *http.Request, who visitor) (visitor, error) {
 		return visitor{}, err
 	}
 	if key == "" {
-		return visitor{shown: blankTenant, key: blankTenant}, nil
+		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}, nil
 	}
 	return tenantVisitor(maskKey(key, z.ipv4Prefix, z.ipv6Prefix)), nil
 }
