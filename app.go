@@ -92,6 +92,7 @@ type App struct {
 	fallback *limit.Rule // from Default
 	metrics  *metrics
 	refusals *refusals
+	events   *eventQueue
 	releases []func() error
 	stops    []func()
 }
@@ -133,6 +134,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.refusals = newRefusals(a.logger)
+	if err := a.provisionEvents(ctx); err != nil {
+		return err
+	}
 	if err := a.provisionRules(ctx); err != nil {
 		return err
 	}
@@ -146,7 +150,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
-	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start())
+	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
 	}

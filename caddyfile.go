@@ -36,7 +36,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
-	if matcher != nil && len(handler.Routes) == 0 {
+	if matcher != nil && len(handler.Routes) == 0 && len(handler.RateLimits) == 0 {
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
 			zap.String("file", h.File()), zap.Int("line", line))
 	}
@@ -72,8 +72,35 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		log_key
 //	}
 //
+// and that of mholt/caddy-ratelimit:
+//
+//	rate_limit [<matcher>] {
+//		zone <name> {
+//			match {
+//				<matchers>
+//			}
+//			key         <text with placeholders>
+//			window      <duration>
+//			events      <n>
+//			ipv4_prefix <bits>
+//			ipv6_prefix <bits>
+//			algorithm   token_bucket|sliding_window_log|sliding_window_counter
+//			burst       <n>
+//		}
+//		jitter         <part>
+//		sweep_interval <duration>
+//		distributed {
+//			read_interval  <duration>
+//			write_interval <duration>
+//			purge_age      <duration>
+//		}
+//		storage <module>
+//		log_key
+//		disable_metrics
+//	}
+//
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
-// and refused: prefetch, shards, and zones.
+// and refused: prefetch and shards.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -82,7 +109,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
-	return parseBlock(d, map[string]option{
+	err := parseBlock(d, map[string]option{
 		"tenant":      {parse: h.parseTenant},
 		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
 		"ipv4_prefix": {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
@@ -95,8 +122,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"headers":     {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"log_key":     {parse: flag(&h.LogKey)},
 		"prefetch":    {}, "shards": {},
-		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
+		"zone":            {parse: h.parseZone, repeats: true},
+		"jitter":          {parse: h.parseJitter},
+		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
+		"disable_metrics": {parse: flag(&h.DisableMetrics)},
+		"distributed":     {parse: h.parseDistributed},
+		"storage":         {parse: h.parseStorage},
 	})
+	if err != nil {
+		return err
+	}
+	return located(d, h.checkMixed())
 }
 
 // checkRouteArg refuses what cannot be a route, with a hint where it is plain

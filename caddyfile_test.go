@@ -187,7 +187,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 // it must be refused, never accepted and ignored.
 func TestNotYetSupported(t *testing.T) {
 	directives := []string{
-		"prefetch auto", "shards 4", "zone z {\n}", "distributed", "jitter 0.1", "storage redis",
+		"prefetch auto", "shards 4",
 	}
 	for _, line := range directives {
 		_, err := adapt("http://localhost:8080 {\n\trate_limit a {\n" + line + "\n}\n}")
@@ -209,6 +209,7 @@ func FuzzAdapt(f *testing.F) {
 	f.Add("redis redis://x {\n timeout 5ms\n}", "limit 5/s burst 3 a")
 	f.Add("rule a b 5/s burst 3 mode enforce", "tenant {header.X}")
 	f.Add("instances auto", "guest\nguest")
+	f.Add("redis redis://x", "zone a {\n match {\n path /x\n}\n key {remote_host}\n window 1s\n events 5\n}\njitter 0.2\ndistributed\nstorage redis {\n a b\n}")
 	f.Add("rules postgres://x {\n listen off\n}\ndefault 1/s", "algorithm\nheaders off")
 	f.Fuzz(func(_ *testing.T, global, directive string) {
 		_, _ = adapt("{\n\trate_limit {\n" + global + "\n}\n}\nhttp://localhost:8080 {\n\trate_limit a {\n" + directive + "\n}\n}")

@@ -65,7 +65,6 @@ func TestJSON(t *testing.T) {
 		"tenant too long":          {`{"static_rules":[{"tenant":"` + fmt.Sprintf("%065d", 0) + `","route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "static_rules[0]"},
 		"tenant from env":          {`{"static_rules":[{"tenant":"{env.X}","route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "placeholders are not replaced"},
 		"guests need a secret":     {`{"redis":{"urls":["redis://a"]}}`, `{"guest":"ip","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest_secret"},
-		"zones":                    {`{}`, `{"rate_limits":{}}`, "not yet supported"},
 		"instances 0":              {`{"instances":0}`, `{}`, "instances: 0 is out of bounds"},
 		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
 		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},
@@ -98,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	r := newRefusals(zap.New(core))
 	now := time.Now()
 	key := limit.Key{Tenant: "t1", Route: "a"}
-	said := refusal{route: "a", source: limit.SourceRedis, wait: time.Second}
+	said := refusal{zone: "a", source: limit.SourceRedis, wait: time.Second}
 	for range 100 {
 		r.noteAt(now, key, said)
 	}

@@ -29,7 +29,7 @@ type visitor struct {
 // rows that are meant for many.
 func tenantVisitor(tenant string) visitor {
 	v := visitor{shown: tenant, key: limit.EscapeName(tenant), rules: tenant}
-	if tenant == rulecache.Wildcard || tenant == rulecache.Guest {
+	if tenant == rulecache.Wildcard || tenant == rulecache.Guest || tenant == blankTenant {
 		v.rules = ""
 	}
 	return v

@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -105,9 +104,10 @@ type Handler struct {
 	// secrets: turn it on only where the log may hold them. Default: false.
 	LogKey bool `json:"log_key,omitempty"`
 
-	// The zones of caddy-ratelimit's own configuration. Not yet supported.
-	RateLimits json.RawMessage `json:"rate_limits,omitempty"`
+	// What is read of caddy-ratelimit's own configuration.
+	Zones
 
+	ctx      caddy.Context
 	app      *App
 	logger   *zap.Logger
 	identity identity
@@ -127,7 +127,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision resolves the handler's settings against the app's. It touches
 // neither the network nor anything that a running config uses.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+	h.ctx, h.logger = ctx, ctx.Logger()
 	app, err := ctx.App(appName)
 	if err != nil {
 		return fmt.Errorf("loading the app %s: %w", appName, err)
@@ -136,14 +136,19 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.refuseUnsupported(); err != nil {
 		return err
 	}
-	if h.identity, err = newIdentity(h); err != nil {
+	if err := h.checkZoneOptions(); err != nil {
 		return err
+	}
+	if len(h.RateLimits) == 0 {
+		if h.identity, err = newIdentity(h); err != nil {
+			return err
+		}
 	}
 	if h.cost, err = newCostSource(h.Cost); err != nil {
 		return err
 	}
 	h.fields = h.headers() != headersOff
-	return h.provisionZones()
+	return h.provisionZones(ctx)
 }
 
 // Validate checks the words and numbers that Provision does not have to understand.
@@ -170,7 +175,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	rules := h.app.rules(r.Context())
-	who, means, err := h.identity.of(r, repl, rules)
+	who, means, err := h.identify(r, repl, rules)
 	switch {
 	case err != nil:
 		return current.close(r, http.StatusBadRequest, err)
@@ -201,6 +206,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return h.respond(w, r, next, current, from)
 }
 
+// identify finds out whose request it is. Zones with keys of their own do that
+// for themselves.
+func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet) (visitor, standing, error) {
+	if len(h.RateLimits) > 0 {
+		return visitor{}, standingLimited, nil
+	}
+	return h.identity.of(r, repl, rules)
+}
+
 // charge adds to the answer the buckets that the request is held to, but for
 // those that it was held to before.
 func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) error {
@@ -210,8 +224,16 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		if err != nil {
 			return err
 		}
+		if !matched {
+			continue
+		}
+		who, err := zone.visitor(r, who)
+		if err != nil {
+			current.charges = current.charges[:from]
+			return current.close(r, http.StatusBadRequest, err)
+		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
-		if !matched || current.charged(key) {
+		if current.charged(key) {
 			continue
 		}
 		rule := zone.rule(who.rules, rules)
@@ -234,12 +256,12 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, current *answer, from int) error {
 	violated := current.violated(from)
 	if violated < 0 {
+		h.tellShadows(r, current.charges[from:])
 		current.showNearest(from, h.fields)
 		return current.pass(w, r, next)
 	}
-	refused := &current.charges[violated]
-	h.app.refusals.note(refused.bucket.Key, h.refusal(refused))
 	current.closed = true
+	h.tellRefusal(r, &current.charges[violated])
 	current.refuse(w, violated, h.fields)
 	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
@@ -262,15 +284,6 @@ func (h *Handler) countAll(what outcome) {
 	}
 }
 
-// refusal describes a refusal to the sampled log.
-func (h *Handler) refusal(c *charge) refusal {
-	said := refusal{route: c.zone.name, source: c.source, wait: c.state.RetryAfter}
-	if h.LogKey {
-		said.tenant = c.tenant
-	}
-	return said
-}
-
 // headers returns the word that counts for this handler.
 func (h *Handler) headers() string {
 	for _, word := range []string{h.Headers, h.app.Headers} {
@@ -286,7 +299,6 @@ func (h *Handler) refuseUnsupported() error {
 	return firstUnsupported([]unsupported{
 		{"prefetch", "prefetch", h.Prefetch != ""},
 		{"shards", "shards", h.Shards != 0},
-		{"rate_limits", "zones", h.RateLimits != nil},
 	})
 }
 
