@@ -26,6 +26,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if !h.Next() {
 		return nil, h.ArgErr()
 	}
+	line := h.Line()
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	if matcher != nil && len(handler.Routes) == 0 {
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
-			zap.String("file", h.File()), zap.Int("line", h.Line()))
+			zap.String("file", h.File()), zap.Int("line", line))
 	}
 	return h.NewRoute(matcher, handler), nil
 }
@@ -206,7 +207,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"rule":         {parse: a.parseRule, repeats: true},
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
-		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
+		"fallback":     {parse: a.parseFallback},
 		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
 		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
@@ -225,6 +226,14 @@ func (a *App) parseDefault(d *caddyfile.Dispenser) error {
 	}
 	a.Default = &Limit{Capacity: capacity, RefillPerSecond: refill}
 	return nil
+}
+
+func (a *App) parseFallback(d *caddyfile.Dispenser) error {
+	if err := text(&a.Fallback)(d); err != nil {
+		return err
+	}
+	_, err := a.onFailure()
+	return located(d, err)
 }
 
 func (a *App) parseInstances(d *caddyfile.Dispenser) error {

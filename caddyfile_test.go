@@ -145,7 +145,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances -1", global("instances -1"), "allowed are 1 to 100000"},
 		{"instances x", global("instances x"), "not a whole number"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
-		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
+		{"fallback maybe", global("fallback maybe"), "allowed are local, allow and deny"},
 		{"rule without a rate", global("rule a b"), "Caddyfile:3"},
 		{"rule with a bad rate", global("rule a b 5"), "not of the form"},
 		{"rule with a bad word", global("rule a b 5/s foo bar"), `unknown word "foo"`},

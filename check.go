@@ -15,7 +15,7 @@ import (
 // bounds are what a number of the configuration may be, in the words of errors.
 type bounds[T int | time.Duration] struct{ min, max T }
 
-// The bounds of DESIGN §5.1.
+// The bounds of the settings, the same in JSON and in the Caddyfile.
 var (
 	timeoutBounds     = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
 	dialTimeoutBounds = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
@@ -95,10 +95,11 @@ func (a *App) refuseUnsupported() error {
 
 // check holds every setting of the app against its bounds.
 func (a *App) check() error {
+	_, err := a.onFailure()
 	errs := []error{
+		err,
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
-		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
 		oneOf("headers", a.Headers, headersLegacy, headersOff),
 		oneOf("reset", a.Reset, "delta"),
 	}
@@ -114,31 +115,45 @@ func (a *App) check() error {
 // expand replaces the placeholders in the app's texts. One that is unknown or
 // empty is an error: an empty address would be another server's.
 func (a *App) expand() error {
-	texts := map[string]*string{"guest_secret": &a.GuestSecret}
+	repl := caddy.NewReplacer()
+	for _, text := range a.texts() {
+		expanded, err := repl.ReplaceOrErr(*text.value, true, true)
+		if err != nil {
+			return fmt.Errorf("%s: expanding placeholders: %w", text.field, err)
+		}
+		*text.value = expanded
+	}
+	return nil
+}
+
+// expandable is a text of the configuration that may hold placeholders.
+type expandable struct {
+	field string
+	value *string
+}
+
+// texts returns what may hold placeholders, in the order of the configuration, so
+// that of several errors it is always the same one that is told.
+func (a *App) texts() []expandable {
+	var texts []expandable
 	if r := a.Redis; r != nil {
 		for i := range r.URLs {
-			texts[fmt.Sprintf("redis.urls[%d]", i)] = &r.URLs[i]
+			texts = append(texts, expandable{fmt.Sprintf("redis.urls[%d]", i), &r.URLs[i]})
 		}
-		texts["redis.key_prefix"] = &r.KeyPrefix
+		texts = append(texts, expandable{"redis.key_prefix", &r.KeyPrefix})
 		if t := r.TLS; t != nil {
-			texts["redis.tls.ca_file"] = &t.CAFile
-			texts["redis.tls.cert_file"] = &t.CertFile
-			texts["redis.tls.key_file"] = &t.KeyFile
-			texts["redis.tls.server_name"] = &t.ServerName
+			texts = append(texts,
+				expandable{"redis.tls.ca_file", &t.CAFile},
+				expandable{"redis.tls.cert_file", &t.CertFile},
+				expandable{"redis.tls.key_file", &t.KeyFile},
+				expandable{"redis.tls.server_name", &t.ServerName})
 		}
 	}
 	if r := a.Rules; r != nil {
-		texts["rules.dsn"] = &r.DSN
-		texts["rules.table"] = &r.Table
-		texts["rules.channel"] = &r.Channel
+		texts = append(texts,
+			expandable{"rules.dsn", &r.DSN},
+			expandable{"rules.table", &r.Table},
+			expandable{"rules.channel", &r.Channel})
 	}
-	repl := caddy.NewReplacer()
-	for field, text := range texts {
-		expanded, err := repl.ReplaceOrErr(*text, true, true)
-		if err != nil {
-			return fmt.Errorf("%s: expanding placeholders: %w", field, err)
-		}
-		*text = expanded
-	}
-	return nil
+	return append(texts, expandable{"guest_secret", &a.GuestSecret})
 }
