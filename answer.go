@@ -66,12 +66,6 @@ func answerOf(r *http.Request) *answer {
 // String is what the request's variables tell of an answer: nothing.
 func (*answer) String() string { return "" }
 
-func newAnswer() *answer {
-	a := new(answer)
-	a.charges = a.first[:0]
-	return a
-}
-
 // charged reports whether the request was held to the bucket already.
 func (a *answer) charged(key limit.Key) bool {
 	for i := range a.charges {
@@ -82,7 +76,12 @@ func (a *answer) charged(key limit.Key) bool {
 	return false
 }
 
-func (a *answer) add(c charge) { a.charges = append(a.charges, c) }
+func (a *answer) add(c charge) {
+	if a.charges == nil {
+		a.charges = a.first[:0]
+	}
+	a.charges = append(a.charges, c)
+}
 
 // violated returns which of the charges since from refused the request: the one
 // with the longest wait, and one that can never grant it before all others. It

@@ -223,11 +223,9 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
-	fallback := front.FallbackLocal
-	if a.Fallback != "" {
-		if fallback, err = front.ParseFallback(a.Fallback); err != nil {
-			return fmt.Errorf("fallback: %w", err)
-		}
+	fallback, err := a.onFailure()
+	if err != nil {
+		return err
 	}
 	a.limiter = &front.Failover{
 		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
@@ -257,6 +255,18 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
 	return nil
+}
+
+// onFailure returns what happens to requests that Redis cannot decide.
+func (a *App) onFailure() (front.Fallback, error) {
+	if a.Fallback == "" {
+		return front.FallbackLocal, nil
+	}
+	fallback, err := front.ParseFallback(a.Fallback)
+	if err != nil {
+		return 0, fmt.Errorf("fallback: %w", err)
+	}
+	return fallback, nil
 }
 
 func (a *App) instances() int {

@@ -246,7 +246,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"rule":         {parse: a.parseRule, repeats: true},
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
-		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
+		"fallback":     {parse: a.parseFallback},
 		"headers":      {parse: word(&a.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
@@ -265,6 +265,14 @@ func (a *App) parseDefault(d *caddyfile.Dispenser) error {
 	}
 	a.Default = &Limit{Capacity: capacity, RefillPerSecond: refill}
 	return nil
+}
+
+func (a *App) parseFallback(d *caddyfile.Dispenser) error {
+	if err := anyText(&a.Fallback)(d); err != nil {
+		return err
+	}
+	_, err := a.onFailure()
+	return located(d, err)
 }
 
 func (a *App) parseInstances(d *caddyfile.Dispenser) error {

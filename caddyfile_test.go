@@ -153,7 +153,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances -1", global("instances -1"), "allowed are 1 to 100000"},
 		{"instances x", global("instances x"), "not a whole number"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
-		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
+		{"fallback maybe", global("fallback maybe"), "allowed are local, allow and deny"},
 		{"headers maybe", directive("headers maybe"), "allowed are legacy, ietf, both, off"},
 		{"global headers maybe", global("headers maybe"), "allowed are legacy, ietf, both, off"},
 		{"reset maybe", global("reset maybe"), "allowed are delta, epoch"},

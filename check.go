@@ -16,7 +16,7 @@ import (
 // bounds are what a number of the configuration may be, in the words of errors.
 type bounds[T int | time.Duration] struct{ min, max T }
 
-// The bounds of DESIGN §5.1.
+// The bounds of the settings, the same in JSON and in the Caddyfile.
 var (
 	timeoutBounds     = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
 	dialTimeoutBounds = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
@@ -94,10 +94,11 @@ func (a *App) refuseUnsupported() error {
 
 // check holds every setting of the app against its bounds.
 func (a *App) check() error {
+	_, err := a.onFailure()
 	errs := []error{
+		err,
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
-		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
 		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		oneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}

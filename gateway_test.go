@@ -300,43 +300,6 @@ func (g *gateway) adminGet(path string) string {
 	return text.String()
 }
 
-// metric returns the value of a series, written as Prometheus writes it, or 0.
-func (g *gateway) metric(series string) float64 {
-	g.t.Helper()
-	for line := range strings.SplitSeq(g.adminGet("/metrics"), "\n") {
-		if value, found := strings.CutPrefix(line, series+" "); found {
-			n, err := strconv.ParseFloat(value, 64)
-			require.NoError(g.t, err)
-			return n
-		}
-	}
-	return 0
-}
-
-// goroutines counts those of the gateway that run this module's code. Others
-// come and go with the connections of clients and upstreams.
-func (g *gateway) goroutines() (total int) {
-	g.t.Helper()
-	for group := range strings.SplitSeq(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
-		count, stack, _ := strings.Cut(group, " @ ")
-		if !strings.Contains(stack, "caddygate/ratelimit/") && !strings.Contains(stack, "caddygate/ratelimit.") {
-			continue
-		}
-		n, err := strconv.Atoi(count[strings.LastIndexByte(count, '\n')+1:])
-		require.NoError(g.t, err)
-		total += n
-	}
-	return total
-}
-
-// descriptors counts the open files and sockets of the gateway.
-func (g *gateway) descriptors() int {
-	g.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
-	require.NoError(g.t, err)
-	return len(entries)
-}
-
 // eventually polls until ok, and fails with what was waited for.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()

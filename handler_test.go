@@ -114,7 +114,7 @@ func TestRefusals(t *testing.T) {
 
 // told is an answer about one bucket.
 func told(capacity int64, outcome outcome, state limit.State) *answer {
-	a := newAnswer()
+	a := new(answer)
 	a.add(charge{
 		zone: &zone{name: "a"}, bucket: limit.Bucket{Rule: limit.Rule{Capacity: capacity}},
 		outcome: outcome, source: limit.SourceLocal, state: state,

@@ -62,8 +62,8 @@ func newIdentity(h *Handler) (identity, error) {
 	if strings.TrimSpace(template) == "" {
 		return identity{}, errors.New("tenant: a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
 	}
-	tenant, err := newKeySource(template)
-	if err != nil {
+	tenant := newKeySource(template)
+	if err := tenant.check(); err != nil {
 		return identity{}, fmt.Errorf("tenant: %w", err)
 	}
 	id := identity{tenant: tenant, hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}

@@ -35,15 +35,20 @@ var (
 
 var errRepeated = errors.New("the header that names the tenant was sent more than once")
 
+// check returns why the template cannot be what was meant.
+func (s *keySource) check() error {
+	if rest := anyPlaceholder.ReplaceAllString(s.template, ""); strings.ContainsAny(rest, "{}") {
+		return fmt.Errorf("%q has a brace without its counterpart", s.template)
+	}
+	if short := shorthand.FindString(s.template); short != "" {
+		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", short)
+	}
+	return nil
+}
+
 // newKeySource reads a template.
-func newKeySource(template string) (keySource, error) {
+func newKeySource(template string) keySource {
 	source := keySource{template: template}
-	if rest := anyPlaceholder.ReplaceAllString(template, ""); strings.ContainsAny(rest, "{}") {
-		return source, fmt.Errorf("%q has a brace without its counterpart", template)
-	}
-	if short := shorthand.FindString(template); short != "" {
-		return source, fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", short)
-	}
 	if placeholders := anyPlaceholder.FindAllString(template, -1); len(placeholders) > 1 {
 		source.joints = anyPlaceholder.ReplaceAllString(template, "") + "%"
 	}
@@ -54,7 +59,7 @@ func newKeySource(template string) (keySource, error) {
 			source.header = name
 		}
 	}
-	return source, nil
+	return source
 }
 
 // of returns the name, blank if the request has none. An error means that the

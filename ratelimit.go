@@ -168,7 +168,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	started := time.Now()
 	current := answerOf(r)
 	if current == nil {
-		current = newAnswer()
+		current = new(answer)
 	}
 	if current.closed {
 		return current.pass(w, r, next)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
@@ -83,12 +84,8 @@ type TLS struct {
 	ServerName string `json:"server_name,omitempty"`
 }
 
-const (
-	defaultKeyPrefix   = "rl"
-	maxKeyPrefixLength = 32
-	defaultTimeout     = 5 * time.Millisecond
-	defaultOpenTime    = time.Second
-)
+// maxKeyPrefixLength is in bytes.
+const maxKeyPrefixLength = 32
 
 func (r *Redis) check() error {
 	errs := []error{
@@ -146,21 +143,21 @@ func (r *Redis) options() redisbucket.Options {
 
 func (r *Redis) keyPrefix() string {
 	if r.KeyPrefix == "" {
-		return defaultKeyPrefix
+		return redisbucket.DefaultPrefix
 	}
 	return r.KeyPrefix
 }
 
 func (r *Redis) timeout() time.Duration {
 	if r.Timeout == 0 {
-		return defaultTimeout
+		return front.DefaultTimeout
 	}
 	return time.Duration(r.Timeout)
 }
 
 func (r *Redis) openTime() time.Duration {
 	if r.Breaker == nil || r.Breaker.Open == 0 {
-		return defaultOpenTime
+		return redisbucket.DefaultBreakerOpen
 	}
 	return time.Duration(r.Breaker.Open)
 }
