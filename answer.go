@@ -103,16 +103,27 @@ func (c *charge) waitsLongerThan(other *charge) bool {
 	return c.state.RetryAfter == limit.Never || c.state.RetryAfter > other.state.RetryAfter
 }
 
+// violatedNames lists the zones that refused the request.
+func (a *answer) violatedNames(from int) []string {
+	var names []string
+	for i := from; i < len(a.charges); i++ {
+		if a.charges[i].outcome == outcomeRefused && a.charges[i].shown() {
+			names = append(names, a.charges[i].zone.name)
+		}
+	}
+	return names
+}
+
 // showNearest makes the answer tell of the charge that is nearest to empty.
-func (a *answer) showNearest(from int, legacy bool) {
+func (a *answer) showNearest(from int, style headerStyle) {
 	for i := from; i < len(a.charges); i++ {
 		c, about := &a.charges[i], &a.charges[a.about]
 		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
 			a.about = i
 		}
 	}
-	if legacy && a.charges[a.about].shown() {
-		a.fields.tell(&a.charges[a.about])
+	if (style.legacy || style.ietf) && a.charges[a.about].shown() {
+		a.fields.tell(style, a.charges, a.about)
 	}
 }
 

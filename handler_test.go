@@ -128,7 +128,7 @@ func TestSettle(t *testing.T) {
 	w := quiet{http.Header{}}
 	a := told(5, outcomeGranted, limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond})
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-	a.showNearest(0, true)
+	a.showNearest(0, headerStyle{legacy: true})
 	err := a.pass(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Add("X-RateLimit-Limit", "9")
 		w.Header().Add("X-RateLimit-Remaining", "9")
@@ -151,7 +151,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		a := told(5, outcomeRefused, limit.State{RetryAfter: wait})
-		a.refuse(w, a.violated(0), true)
+		a.refuse(w, a.violated(0), headerStyle{legacy: true})
 		require.Equal(t, want, w.Header().Get("Retry-After"), wait)
 	}
 }

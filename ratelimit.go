@@ -113,7 +113,7 @@ type Handler struct {
 	identity identity
 	cost     costSource
 	zones    []*zone
-	fields   bool // whether X-RateLimit-* are set
+	style    headerStyle
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -147,7 +147,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.cost, err = newCostSource(h.Cost); err != nil {
 		return err
 	}
-	h.fields = h.headers() != headersOff
+	h.style = h.headerStyle()
 	return h.provisionZones(ctx)
 }
 
@@ -257,12 +257,15 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp
 	violated := current.violated(from)
 	if violated < 0 {
 		h.tellShadows(r, current.charges[from:])
-		current.showNearest(from, h.fields)
+		current.showNearest(from, h.style)
 		return current.pass(w, r, next)
 	}
 	current.closed = true
 	h.tellRefusal(r, &current.charges[violated])
-	current.refuse(w, violated, h.fields)
+	current.refuse(w, violated, h.style)
+	if refuseWithProblem(w, r, current.violatedNames(from)) {
+		return nil
+	}
 	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
 
@@ -284,14 +287,18 @@ func (h *Handler) countAll(what outcome) {
 	}
 }
 
-// headers returns the word that counts for this handler.
-func (h *Handler) headers() string {
-	for _, word := range []string{h.Headers, h.app.Headers} {
-		if word != "" {
-			return word
-		}
+// headerStyle returns what the words of the options mean, the app's where the
+// handler has none.
+func (h *Handler) headerStyle() headerStyle {
+	word := h.Headers
+	if word == "" {
+		word = h.app.Headers
 	}
-	return headersLegacy
+	return headerStyle{
+		legacy: word == "" || word == headersLegacy || word == headersBoth,
+		ietf:   word == headersIETF || word == headersBoth,
+		epoch:  h.app.Reset == resetEpoch,
+	}
 }
 
 // refuseUnsupported names what the configuration may hold, but this version does not do.
