@@ -52,7 +52,8 @@ type Options struct {
 // rules that change, pauses of every length, waits that are kept to the
 // millisecond or are one too short, and clocks that are set back.
 func Trace(o Options) []Step {
-	w := &walk{Options: o, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Algorithm))), model: New(), now: begin}
+	random := rand.New(rand.NewPCG(o.Seed, uint64(o.Algorithm))) //nolint:gosec // a trace is no secret
+	w := &walk{Options: o, random: random, model: New(), now: begin}
 	for i := range w.rules {
 		w.rules[i] = w.rule()
 	}
@@ -87,8 +88,9 @@ func (w *walk) step() Step {
 }
 
 func (w *walk) request() limit.Request {
-	var buckets []limit.Bucket
-	for i, route := range []string{"a", "b"}[:1+w.random.IntN(2)] {
+	routes := []string{"a", "b"}[:1+w.random.IntN(2)]
+	buckets := make([]limit.Bucket, 0, len(routes))
+	for i, route := range routes {
 		buckets = append(buckets, limit.Bucket{Key: limit.Key{Tenant: "t", Route: route}, Rule: w.rules[i]})
 	}
 	capacity := w.rules[0].Capacity
