@@ -14,7 +14,7 @@ import (
 const begin = 1_785_000_000_000_000
 
 // Traces is how many traces a test runs for each algorithm, with the seeds from 0
-// on: 10,000, or 1,000 under the race detector, but no more than most, unless the
+// on: 10,000, or 500 under the race detector, but no more than most, unless the
 // environment says it in RATELIMIT_TRACES.
 func Traces(most uint64) uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("RATELIMIT_TRACES"), 10, 64); err == nil {
