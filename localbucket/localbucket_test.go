@@ -140,7 +140,7 @@ func TestA15LoweredRate(t *testing.T) {
 
 func TestK10Memory(t *testing.T) {
 	for algorithm, others := range map[limit.Algorithm]int{
-		limit.TokenBucket: 200_000, limit.SlidingWindowLog: 50_000, limit.SlidingWindowCounter: 50_000,
+		limit.TokenBucket: 200_000, limit.SlidingWindowLog: 25_000, limit.SlidingWindowCounter: 25_000,
 	} {
 		t.Run(algorithm.String(), func(t *testing.T) { floods(t, algorithm, others) })
 	}
