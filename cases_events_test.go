@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,5 +133,5 @@ func TestO4SlowSubscriber(t *testing.T) {
 	began = time.Now()
 	g.reload(config)
 	require.Less(t, time.Since(began), 20*time.Second, "nor does a reload")
-	require.Equal(t, 429, g.as("X-User", "a").status)
+	require.Equal(t, 429, g.afterReload(http.Header{"X-User": {"a"}}).status)
 }

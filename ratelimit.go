@@ -26,6 +26,9 @@ func init() {
 // `rate_limit` names one, and in memory otherwise. A request that finds its
 // bucket empty ends with the error 429, which `handle_errors` can render.
 //
+// The configuration of mholt/caddy-ratelimit is read as it stands: there, the
+// name of a zone is the route, and its key is the tenant.
+//
 // Placeholders, set once a request was decided:
 //
 // Placeholder | Description
