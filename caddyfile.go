@@ -67,6 +67,8 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		limit       <n>/<unit> [burst <n>] [<route>]
 //		algorithm   token_bucket|sliding_window_log|sliding_window_counter
 //		cost        <n>|<placeholder>
+//		prefetch    0|<n>|auto
+//		shards      <n>
 //		shadow
 //		headers     legacy|ietf|both|off
 //		log_key
@@ -99,8 +101,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		disable_metrics
 //	}
 //
-// A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
-// and refused: prefetch and shards.
+// A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -110,18 +111,19 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 	}
 	err := parseBlock(d, map[string]option{
-		"tenant":      {parse: h.parseTenant},
-		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
-		"ipv4_prefix": {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
-		"ipv6_prefix": {parse: integer(&h.IPv6Prefix, ipv6PrefixBounds)},
-		"unknown":     {parse: word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny).read},
-		"cost":        {parse: h.parseCost},
-		"shadow":      {parse: flag(&h.Shadow)},
-		"limit":       {parse: h.parseLimit, repeats: true},
-		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
-		"headers":     {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
-		"log_key":     {parse: flag(&h.LogKey)},
-		"prefetch":    {}, "shards": {},
+		"tenant":          {parse: h.parseTenant},
+		"guest":           {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
+		"ipv4_prefix":     {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
+		"ipv6_prefix":     {parse: integer(&h.IPv6Prefix, ipv6PrefixBounds)},
+		"unknown":         {parse: word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny).read},
+		"cost":            {parse: h.parseCost},
+		"shadow":          {parse: flag(&h.Shadow)},
+		"limit":           {parse: h.parseLimit, repeats: true},
+		"algorithm":       {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
+		"headers":         {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
+		"log_key":         {parse: flag(&h.LogKey)},
+		"prefetch":        {parse: h.parsePrefetch},
+		"shards":          {parse: integer(&h.Shards, shardBounds)},
 		"zone":            {parse: h.parseZone, repeats: true},
 		"jitter":          {parse: h.parseJitter},
 		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
@@ -163,6 +165,16 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 	}
 	h.TenantHashed = true
 	return nil
+}
+
+func (h *Handler) parsePrefetch(d *caddyfile.Dispenser) error {
+	value, err := oneArg(d)
+	if err != nil {
+		return err
+	}
+	h.Prefetch = Prefetch(value)
+	_, err = h.Prefetch.rule()
+	return located(d, err)
 }
 
 func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
@@ -208,6 +220,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //			key_prefix   <text>
 //			timeout      <duration>
 //			dial_timeout <duration>
+//			linger       <duration>
 //			breaker      <failures> <open>|off
 //			tls {
 //				ca          <file>
@@ -223,7 +236,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //			listen    on|off
 //			max_rules <n>
 //		}
-//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny]
+//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>]
 //		default   <n>/<unit> [burst <n>]
 //		instances <n>
 //		fallback  local|allow|deny
@@ -234,7 +247,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password, linger, instances auto, region, and in a rule prefetch and shards.
+// sentinel_password, instances auto and region.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -311,10 +324,15 @@ func (a *App) parseRule(d *caddyfile.Dispenser) error {
 			rule.Algorithm = d.Val()
 		case name == "mode":
 			rule.Mode = d.Val()
-		case name == "prefetch", name == "shards":
-			return d.Errf("%s in a rule is not yet supported", name)
+		case name == "prefetch":
+			rule.Prefetch = Prefetch(d.Val())
+		case name == "shards":
+			var err error
+			if rule.Shards, err = parseInteger("shards", d.Val(), shardBounds); err != nil {
+				return d.WrapErr(err)
+			}
 		default:
-			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm and mode", name)
+			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm, mode, prefetch and shards", name)
 		}
 		seen[name] = true
 	}

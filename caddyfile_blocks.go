@@ -213,9 +213,10 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 		}},
 		"timeout":      {parse: duration(&r.Timeout, timeoutBounds)},
 		"dial_timeout": {parse: duration(&r.DialTimeout, dialTimeoutBounds)},
+		"linger":       {parse: duration(&r.Linger, lingerBounds)},
 		"breaker":      {parse: r.parseBreaker},
 		"tls":          {parse: r.parseTLS},
-		"mode":         {}, "sentinel_user": {}, "sentinel_password": {}, "linger": {},
+		"mode":         {}, "sentinel_user": {}, "sentinel_password": {},
 	})
 }
 

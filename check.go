@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -27,6 +28,8 @@ var (
 	maxKeysBounds     = bounds[int]{1, 1_000_000_000}
 	ipv4PrefixBounds  = bounds[int]{1, 32}
 	ipv6PrefixBounds  = bounds[int]{1, 128}
+	shardBounds       = bounds[int]{1, limit.MaxShards}
+	lingerBounds      = bounds[time.Duration]{0, time.Second}
 	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
 )
 
@@ -86,8 +89,7 @@ func (a *App) refuseUnsupported() error {
 			unsupported{"redis.mode", "mode", r.Mode != ""},
 			unsupported{"redis.master", "sentinel", r.Master != ""},
 			unsupported{"redis.sentinel_username", "sentinel", r.SentinelUsername != ""},
-			unsupported{"redis.sentinel_password", "sentinel", r.SentinelPassword != ""},
-			unsupported{"redis.linger", "linger", r.Linger != 0})
+			unsupported{"redis.sentinel_password", "sentinel", r.SentinelPassword != ""})
 	}
 	return firstUnsupported(settings)
 }

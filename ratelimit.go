@@ -85,11 +85,15 @@ type Handler struct {
 	// request whose cost is anything else is answered with 400. Default: 1.
 	Cost string `json:"cost,omitempty"`
 
-	// How many tokens are taken ahead for hot keys. Not yet supported.
-	// Default: 0.
-	Prefetch string `json:"prefetch,omitempty"`
+	// How many tokens each gateway may take ahead from Redis for a bucket that is
+	// asked for often, from 0 to 100,000, or `auto` for as many as its demand asks
+	// for. All gateways together may then admit as many tokens over the limit.
+	// Only for one route and a cost of 1, where a rule does not say. Default: 0.
+	Prefetch Prefetch `json:"prefetch,omitempty"`
 
-	// Into how many parts a bucket is split. Not yet supported. Default: 1.
+	// Into how many parts each bucket is split in Redis, from 1 to 16, so that one
+	// hot bucket does not meet at one key. Only for a token bucket of one route, a
+	// cost of 1 and without prefetch, where a rule does not say. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
 	// Whether to decide and count, but never refuse, where a rule does not say.
@@ -136,9 +140,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("loading the app %s: %w", appName, err)
 	}
 	h.app = app.(*App)
-	if err := h.refuseUnsupported(); err != nil {
-		return err
-	}
 	if err := h.checkZoneOptions(); err != nil {
 		return err
 	}
@@ -162,6 +163,7 @@ func (h *Handler) Validate() error {
 		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
 		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
+		shardBounds.checkSet("shards", h.Shards),
 	)
 }
 
@@ -291,14 +293,6 @@ func (h *Handler) headerStyle() headerStyle {
 		ietf:   word == headersIETF || word == headersBoth,
 		epoch:  h.app.Reset == resetEpoch,
 	}
-}
-
-// refuseUnsupported names what the configuration may hold, but this version does not do.
-func (h *Handler) refuseUnsupported() error {
-	return firstUnsupported([]unsupported{
-		{"prefetch", "prefetch", h.Prefetch != ""},
-		{"shards", "shards", h.Shards != 0},
-	})
 }
 
 // The words and statuses of the handler.

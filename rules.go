@@ -64,11 +64,14 @@ type StaticRule struct {
 	// handler's.
 	Mode string `json:"mode,omitempty"`
 
-	// How many tokens are taken ahead. Not yet supported. Default: the handler's.
-	Prefetch string `json:"prefetch,omitempty"`
-
-	// Into how many parts the bucket is split. Not yet supported. Default: the
+	// How many tokens each gateway may take ahead, from 0 to 100,000, or `auto`; it
+	// counts where a request has this one bucket and costs 1. Default: the
 	// handler's.
+	Prefetch Prefetch `json:"prefetch,omitempty"`
+
+	// Into how many parts the bucket is split, from 1 to 16; it counts for a token
+	// bucket where a request has this one bucket, costs 1, and nothing is taken
+	// ahead. Default: the handler's.
 	Shards int `json:"shards,omitempty"`
 }
 
@@ -136,13 +139,6 @@ func staticSnapshot(rules []StaticRule) (*rulecache.Snapshot, error) {
 
 // entry checks the rule and returns it as one of a rule set.
 func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
-	err := firstUnsupported([]unsupported{
-		{field + ".prefetch", "prefetch", r.Prefetch != ""},
-		{field + ".shards", "shards", r.Shards != 0},
-	})
-	if err != nil {
-		return rulecache.Entry{}, err
-	}
 	if r.Tenant == "" || r.Route == "" {
 		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
 	}
@@ -155,7 +151,14 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Route != rulecache.Wildcard && !limit.ValidRoute(r.Route) {
 		return rulecache.Entry{}, fmt.Errorf("%s.route: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -, or * for all", field, r.Route, limit.MaxRouteLength)
 	}
-	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond}
+	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond, Shards: uint8(min(max(r.Shards, 0), limit.MaxShards))}
+	var err error
+	if err := shardBounds.checkSet(field+".shards", r.Shards); err != nil {
+		return rulecache.Entry{}, err
+	}
+	if wanted.Prefetch, err = r.Prefetch.rule(); err != nil {
+		return rulecache.Entry{}, fmt.Errorf("%s.%w", field, err)
+	}
 	if r.Algorithm != "" {
 		if wanted.Algorithm, err = limit.ParseAlgorithm(r.Algorithm); err != nil {
 			return rulecache.Entry{}, fmt.Errorf("%s.algorithm: %w", field, err)

@@ -50,7 +50,7 @@ func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
 		// The rule was not written for a log, and this is the same limit.
 		rule.Algorithm = limit.SlidingWindowCounter
 	}
-	return rule
+	return z.alone(rule)
 }
 
 // provisionZones makes the zones, of each route or as the configuration says.
@@ -92,7 +92,10 @@ func (h *Handler) zonesByRoute() ([]*zone, error) {
 		if err != nil {
 			return nil, err
 		}
-		zones = append(zones, &zone{name: route, route: route, defaults: defaults, fallback: fallback})
+		zones = append(zones, &zone{
+			name: route, route: route, defaults: defaults, fallback: fallback,
+			single: len(routes) == 1 && h.cost.fixed == 1,
+		})
 	}
 	return zones, nil
 }
@@ -117,7 +120,12 @@ func (h *Handler) ruleDefaults() (limit.Rule, error) {
 	if h.Shadow {
 		defaults.Mode = limit.Shadow
 	}
-	return defaults, nil
+	ahead, err := h.Prefetch.rule()
+	if err != nil {
+		return defaults, err
+	}
+	defaults = limit.Rule{Prefetch: ahead, Shards: uint8(min(max(h.Shards, 0), limit.MaxShards))}.Or(defaults)
+	return defaults, h.checkFront(defaults)
 }
 
 // fallbackFor returns the rule of a route where no other is found.

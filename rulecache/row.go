@@ -1,7 +1,6 @@
 package rulecache
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -47,9 +46,6 @@ func (b *builder) add(r *row) {
 		return
 	}
 	rule, err := r.rule()
-	if err == nil {
-		err = checkSupported(rule)
-	}
 	if err != nil {
 		b.kept[pair] = struct{}{}
 		b.reject(Rejection{ID: string(r[columnID]), Route: pair.Route, Reason: err.Error()})
@@ -156,14 +152,4 @@ func (r *row) number(column int) (float64, error) {
 		return 0, fmt.Errorf("%s %q is not a number within bounds", columnNames()[column], r[column])
 	}
 	return x, nil
-}
-
-// checkSupported refuses what the rest of the gateway does not act on yet, so
-// that nothing is accepted and ignored.
-func checkSupported(rule limit.Rule) error {
-	switch {
-	case rule.Prefetch > 0 || rule.Prefetch == limit.PrefetchAuto, rule.Shards > 1:
-		return errors.New("not yet supported: prefetch must be 0 and shards 1, or NULL")
-	}
-	return nil
 }

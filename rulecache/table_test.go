@@ -50,8 +50,8 @@ func badValues() map[string][]string {
 		"refill_per_second": {`NULL`, `0`, `-1`, `1e-9`, `1e300`, `'NaN'`, `'Infinity'`, `'-Infinity'`},
 		"algorithm":         {`''`, `'leaky_bucket'`, `repeat('x', 1048576)`},
 		"mode":              {`''`, `'maybe'`},
-		"prefetch":          {`''`, `'much'`, `'-1'`, `'100001'`, `'10'`, `'auto'`},
-		"shards":            {`0`, `-1`, `17`, `257`, `4`},
+		"prefetch":          {`''`, `'much'`, `'-1'`, `'100001'`},
+		"shards":            {`0`, `-1`, `17`, `257`},
 	}
 }
 

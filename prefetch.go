@@ -1,0 +1,79 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// Prefetch is how many tokens may be taken ahead: a whole number from 0 to
+// 100,000, or `auto`. Blank is what the handler says. JSON may have a number.
+type Prefetch string
+
+// prefetchAuto takes as many ahead as the measured demand asks for.
+const prefetchAuto = "auto"
+
+// UnmarshalJSON reads a text or a number.
+func (p *Prefetch) UnmarshalJSON(text []byte) error {
+	if unquoted, err := strconv.Unquote(string(text)); err == nil {
+		*p = Prefetch(unquoted)
+		return nil
+	}
+	if _, err := strconv.ParseInt(string(text), 10, 64); err != nil {
+		return errors.New("prefetch: allowed are a whole number and \"auto\"")
+	}
+	*p = Prefetch(text)
+	return nil
+}
+
+// rule returns the number that a limit.Rule has, 0 where p is blank.
+func (p Prefetch) rule() (int32, error) {
+	switch p {
+	case "":
+		return 0, nil
+	case prefetchAuto:
+		return limit.PrefetchAuto, nil
+	case "0":
+		return limit.PrefetchOff, nil
+	}
+	n, err := strconv.ParseInt(string(p), 10, 32)
+	if err != nil || n < 0 || n > limit.MaxPrefetch {
+		return 0, fmt.Errorf("prefetch: %q is neither a whole number from 0 to %d nor auto", string(p), limit.MaxPrefetch)
+	}
+	return int32(n), nil
+}
+
+// checkFront returns why the handler's options of the layers before Redis do not
+// go together.
+func (h *Handler) checkFront(defaults limit.Rule) error {
+	ahead := defaults.Prefetch != limit.PrefetchOff
+	switch {
+	case !ahead && defaults.Shards <= 1:
+		return nil
+	case len(h.routes()) > 1 || len(h.RateLimits) > 0:
+		return errors.New("prefetch and shards: they are for one route, because several buckets are decided at once")
+	case h.cost.fixed != 1:
+		return errors.New("prefetch and shards: they are for requests that cost 1")
+	case defaults.Shards > 1 && ahead:
+		return errors.New("shards: they do not go together with prefetch")
+	case defaults.Shards > 1 && defaults.Algorithm != limit.TokenBucket:
+		return errors.New("shards: they are for the token bucket, because the parts of a window are no window")
+	case h.app.Redis == nil:
+		h.logger.Warn("without redis there is nothing to take ahead and no key to split: prefetch and shards have no effect")
+	}
+	return nil
+}
+
+// alone makes a rule one that the layers before Redis can act on. What it asks
+// for beyond that is left out: the limit is the same without.
+func (z *zone) alone(rule limit.Rule) limit.Rule {
+	if !z.single {
+		rule.Prefetch, rule.Shards = limit.PrefetchOff, 1
+	}
+	if rule.Shards > 1 && (rule.Algorithm != limit.TokenBucket || rule.Prefetch != limit.PrefetchOff) {
+		rule.Shards = 1
+	}
+	return rule
+}
