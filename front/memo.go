@@ -25,8 +25,12 @@ type memo struct {
 	remaining  int64
 	retryAfter time.Duration
 
+	larger charge  // another cost that was refused as well
 	flight *flight // who asks now that until is over; it may have ended
 }
+
+// charge is a cost and when it can be had.
+type charge struct{ cost, retryAt int64 }
 
 // newMemo returns what an answer says, not yet dated.
 func newMemo(rule *limit.Rule, cost int64, state limit.State) memo {
@@ -62,8 +66,17 @@ func (m *memo) holds(rule *limit.Rule, now int64) bool {
 // refuses reports whether nothing of cost can be had yet.
 func (m *memo) refuses(cost, now int64) bool { return cost >= m.cost && now < m.until }
 
-// tells reports whether the bucket's state is known well enough to be told.
-func (m *memo) tells(now int64) bool { return now < m.sent+memorySpan }
+// refusesLess reports whether a refusal of less than was asked for now still holds.
+func (m *memo) refusesLess(now *memo) bool {
+	return m.rule == now.rule && m.cost < now.cost && m.until > now.replied
+}
+
+// tells reports whether the bucket's state is known well enough to be told, and
+// the wait for cost: of a window only what an answer said.
+func (m *memo) tells(cost, now int64) bool {
+	known := cost <= m.cost || cost == m.larger.cost || cost > m.rule.Capacity || m.rule.Algorithm <= limit.TokenBucket
+	return known && now < m.sent+memorySpan
+}
 
 // ranOut reports whether a refusal of cost held until a moment ago.
 func (m *memo) ranOut(cost, now int64) bool {
@@ -84,7 +97,7 @@ func (m *memo) state(cost, now int64) limit.State {
 }
 
 // wait is how long it takes until cost can be had. For more than was asked for then
-// the rest is reckoned, exactly for a token bucket; a window may have it sooner.
+// the rest is reckoned, which a token bucket refills steadily.
 func (m *memo) wait(cost, now int64) time.Duration {
 	there := m.remaining // at retryAt
 	if m.retryAfter > 0 {
@@ -97,8 +110,8 @@ func (m *memo) wait(cost, now int64) time.Duration {
 		return 0
 	case cost <= there:
 		return atLeastMilli(m.retryAt - now)
-	case m.rule.Algorithm > limit.TokenBucket:
-		return atLeastMilli(m.fullAt - now)
+	case cost == m.larger.cost:
+		return atLeastMilli(m.larger.retryAt - now)
 	}
 	missing := math.Ceil(float64(cost-there) / m.rule.Refill * 1000)
 	return atLeastMilli(min(m.retryAt+int64(missing)*int64(time.Millisecond), m.fullAt) - now)

@@ -143,9 +143,9 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 	for i := range keys {
 		seen := held.Get(&keys[i])
 		current := seen.holds(&req.Buckets[i].Rule, arrived)
-		found.known = found.known || current
+		found.known = found.known || seen != nil
 		found.refuses = found.refuses || current && seen.refuses(req.Cost, arrived)
-		all = all && current && seen.tells(arrived)
+		all = all && current && seen.tells(req.Cost, arrived)
 	}
 	found.refuses = found.refuses && all
 	switch {
@@ -209,15 +209,18 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 	}
 }
 
-// note replaces what is known of a bucket, unless that is newer or says more. What
-// says that there is enough is kept only where it is needed.
+// note replaces what is known of a bucket, unless that is newer or says more: the
+// refusal of a smaller cost stays, with the wait for the larger one. What says that
+// there is enough is kept only where it is needed: tokens may have been taken, and
+// so a refusal of more would be told with too short a wait.
 func note(held *hold[memo], key *storeKey, told memo, needed bool) {
 	old := held.Get(key)
 	switch {
 	case old == nil && needed:
 		held.Put(key, told, told.replied)
 	case old == nil, told.sent <= old.resetAt, told.sent < old.sent:
-	case told.until == longAgo && old.rule == told.rule && old.cost > told.cost && old.until > told.replied:
+	case told.until != longAgo && old.refusesLess(&told):
+		old.larger = charge{cost: told.cost, retryAt: told.retryAt}
 	case needed, old.resetAt > told.sent-memorySpan:
 		told.resetAt = old.resetAt
 		*old = told
