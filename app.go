@@ -84,7 +84,7 @@ type App struct {
 
 	logger   *zap.Logger
 	limiter  limit.Limiter
-	store    *localbucket.Store
+	memory   *memory
 	node     *redisbucket.Node // nil without Redis
 	source   *rulecache.Source // nil without PostgreSQL
 	settings rulecache.Settings
@@ -150,7 +150,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
-	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start(), a.events.start())
+	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
 	}
@@ -206,13 +206,13 @@ func (a *App) provisionLimiter() error {
 	if a.Redis != nil {
 		identity = a.Redis.keyPrefix() + "\x00" + a.Redis.options().Identity()
 	}
-	store, release, err := takeStore(identity)
+	memory, release, err := takeMemory(identity)
 	if err != nil {
 		return err
 	}
 	a.releases = append(a.releases, release)
-	a.store = store
-	local := localbucket.New(store, localbucket.Options{})
+	a.memory = memory
+	local := localbucket.New(memory.local, localbucket.Options{})
 	if a.Redis == nil {
 		a.limiter = local
 		return nil
@@ -223,20 +223,30 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
+	a.limiter, err = a.shared(local)
+	return err
+}
+
+// shared returns the chain that shares limits through Redis: what stands before
+// it, and what decides without it.
+func (a *App) shared(local limit.Limiter) (limit.Limiter, error) {
 	fallback, err := a.onFailure()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.limiter = &front.Failover{
-		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
+	inRedis := redisbucket.New(a.node, a.Redis.keyPrefix())
+	remembered := &front.Memory{Next: inRedis, Store: a.memory.refusals}
+	split := &front.Shards{Next: remembered}
+	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: int64(a.instances())}
+	return &front.Failover{
+		Primary:   ahead,
 		Local:     local,
 		Timeout:   a.Redis.timeout(),
 		Instances: int64(a.instances()),
 		Fallback:  fallback,
 		DenyFor:   a.Redis.openTime(),
 		OnError:   countRedisError,
-	}
-	return nil
+	}, nil
 }
 
 // provisionRules takes the source of the rules.

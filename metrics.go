@@ -169,10 +169,12 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	if s.app.store != nil {
-		gauge(keysDesc, float64(s.app.store.Len()), "local")
+	if s.app.memory != nil {
+		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
 	}
 	if s.app.node != nil {
+		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
+		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
 		status := s.app.node.Status()
 		open := 1.0 // also while one call tries whether Redis is back
 		if status.Breaker == "closed" || status.Breaker == "off" {

@@ -1,8 +1,11 @@
 package ratelimit
 
 import (
+	"errors"
+
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -13,7 +16,7 @@ import (
 // context or registry of the config that made it.
 var (
 	nodes   = caddy.NewUsagePool() // Redis clients with their breakers
-	stores  = caddy.NewUsagePool() // buckets in memory
+	stores  = caddy.NewUsagePool() // buckets in memory, and what stands before those in Redis
 	sources = caddy.NewUsagePool() // rules
 )
 
@@ -21,8 +24,33 @@ func takeNode(options redisbucket.Options) (*redisbucket.Node, func() error, err
 	return take(nodes, options.PoolKey(), func() (*redisbucket.Node, error) { return redisbucket.NewNode(options) })
 }
 
-func takeStore(identity string) (*localbucket.Store, func() error, error) {
-	return take(stores, identity, func() (*localbucket.Store, error) { return localbucket.NewStore(), nil })
+// memory is all that one gateway remembers about the buckets of one Redis and key
+// prefix, or of none.
+type memory struct {
+	local    *localbucket.Store
+	refusals *front.MemoryStore
+	ahead    *front.PrefetchStore
+}
+
+func takeMemory(identity string) (*memory, func() error, error) {
+	return take(stores, identity, func() (*memory, error) {
+		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore()}, nil
+	})
+}
+
+// bound sets how many buckets each of the stores keeps at most, until release.
+func (m *memory) bound(most int) (release func()) {
+	releases := []func(){m.local.Bound(most), m.refusals.Bound(most), m.ahead.Bound(most)}
+	return func() {
+		for _, release := range releases {
+			release()
+		}
+	}
+}
+
+// Destruct has nothing to close. A request that comes later is still answered.
+func (m *memory) Destruct() error {
+	return errors.Join(m.local.Destruct(), m.refusals.Destruct(), m.ahead.Destruct())
 }
 
 func takeSource(options rulecache.Options) (*rulecache.Source, func() error, error) {

@@ -22,6 +22,7 @@ type zone struct {
 	defaults limit.Rule            // what a rule does not name
 	fallback limit.Rule            // the rule where no other is found
 	counts   *routeMetrics         // nil: nothing is counted
+	single   bool                  // whether its bucket is the only one of a request, at a cost of 1
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 }
