@@ -181,13 +181,14 @@ func TestO6Secrets(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2secret"
 	configs := map[string]string{
-		"redis url":      "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
-		"redis scheme":   "redis http://user:" + secret + "@127.0.0.1/0",
-		"redis query":    "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
-		"redis escape":   "redis redis://user:" + secret + "%zz@127.0.0.1/0",
-		"postgres port":  "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
-		"postgres query": "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
-		"postgres dsn":   "rules \"host=127.0.0.1 password=" + secret + "\"",
+		"redis url":         "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
+		"redis scheme":      "redis http://user:" + secret + "@127.0.0.1/0",
+		"redis query":       "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
+		"redis escape":      "redis redis://user:" + secret + "%zz@127.0.0.1/0",
+		"redis placeholder": "redis redis://:p{" + secret + "}x@127.0.0.1/0",
+		"postgres port":     "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
+		"postgres query":    "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
+		"postgres dsn":      "rules \"host=127.0.0.1 password=" + secret + "\"",
 	}
 	good := site("", answers("rate_limit a {\n"+slow(5)+"\n}"))
 	g := startGateway(t, good)
@@ -314,4 +315,30 @@ func TestDrill(t *testing.T) {
 	t.Logf("%d connections were lost", dropped.Load())
 
 	eventually(t, 10*time.Second, "redis decides again", func() bool { return c.gateways[0].get("/orders", "t2").source() == "redis" })
+}
+
+// TestSilentPostgresIsAwaitedOnce lets the first requests wait for rules until a
+// second after the start, and never again, however many directives there are.
+func TestSilentPostgresIsAwaitedOnce(t *testing.T) {
+	t.Parallel()
+	hole := servertest.BlackHole(t)
+	g := startGateway(t, site("rate_limit {\nrules "+servertest.PostgresURL(hole, "x")+"\ndefault 1/1000s burst 50\n}",
+		"route {\nrate_limit a\nrate_limit b\nrate_limit c\nrespond ok\n}"))
+	first, second := g.get("/", "t1"), g.get("/", "t1")
+	t.Logf("the first took %v, the second %v", first.took, second.took)
+	require.Equal(t, []int{200, 200}, []int{first.status, second.status})
+	require.Less(t, first.took, 2*time.Second, "one second, whatever the number of directives")
+	require.Less(t, second.took, 500*time.Millisecond)
+}
+
+// TestBreakerGauge shows an outage also where hardly anyone asks.
+func TestBreakerGauge(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("rate_limit {\nredis redis://"+servertest.FreeAddr(t)+" {\nbreaker 1 100ms\n}\n}", answers("rate_limit a {\n"+slow(50)+"\n}")))
+	eventually(t, 10*time.Second, "the breaker is open", func() bool {
+		g.get("/", "t1")
+		return g.breakerOpen() == 1
+	})
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, 1.0, g.breakerOpen(), "the time to try again has come, and nobody did")
 }

@@ -220,3 +220,23 @@ func TestMadeUpKeysWarning(t *testing.T) {
 	}
 	require.NotContains(t, startGateway(t, site("", "rate_limit a {\nlimit 1/s\n}")).log(), warning, "alone, nobody shares anything")
 }
+
+// TestTenantTemplates joins several values so that no two lists make one name,
+// and takes a text without any value for no tenant.
+func TestTenantTemplates(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "rate_limit a {\ntenant {header.A}:{header.B}\n"+slow(9)+"\n}\nrespond {http.rate_limit.tenant}"))
+	ask := func(a, b string) reply {
+		return g.send(http.MethodGet, "/", http.Header{"A": {a}, "B": {b}})
+	}
+	require.Equal(t, 401, g.get("/", "").status)
+	require.Equal(t, 401, ask(" ", "").status)
+	require.Equal(t, "x:y", ask("x", "y").body)
+	names := map[string]bool{}
+	for _, pair := range [][2]string{{"x:y", "z"}, {"x", "y:z"}, {"x%3Ay", "z"}, {"x", ""}, {"", "x"}} {
+		got := ask(pair[0], pair[1])
+		require.Equal(t, 8, got.remaining(), pair)
+		require.False(t, names[got.body], pair)
+		names[got.body] = true
+	}
+}

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -77,8 +78,6 @@ func notYetSupported(field, what string) error {
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
-		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
-		{"reset", "reset epoch", a.Reset == "epoch"},
 		{"region", "region", a.Region != nil},
 	}
 	if r := a.Redis; r != nil {
@@ -100,8 +99,8 @@ func (a *App) check() error {
 		err,
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
-		oneOf("headers", a.Headers, headersLegacy, headersOff),
-		oneOf("reset", a.Reset, "delta"),
+		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		oneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}
 	if a.Redis != nil {
 		errs = append(errs, a.Redis.check())
@@ -112,48 +111,52 @@ func (a *App) check() error {
 	return errors.Join(errs...)
 }
 
+// text is a text of the configuration that may hold placeholders.
+type text struct {
+	field string
+	value *string
+}
+
+// texts lists those of the app.
+func (a *App) texts() []text {
+	list := []text{{"guest_secret", &a.GuestSecret}}
+	if r := a.Redis; r != nil {
+		for i := range r.URLs {
+			list = append(list, text{fmt.Sprintf("redis.urls[%d]", i), &r.URLs[i]})
+		}
+		list = append(list, text{"redis.key_prefix", &r.KeyPrefix})
+		if t := r.TLS; t != nil {
+			list = append(list, text{"redis.tls.ca_file", &t.CAFile}, text{"redis.tls.cert_file", &t.CertFile},
+				text{"redis.tls.key_file", &t.KeyFile}, text{"redis.tls.server_name", &t.ServerName})
+		}
+	}
+	if r := a.Rules; r != nil {
+		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
+	}
+	return list
+}
+
+var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
+
 // expand replaces the placeholders in the app's texts. One that is unknown or
-// empty is an error: an empty address would be another server's.
+// empty is an error: an empty address would be another server's. The error
+// holds nothing of the text but such placeholders, because it may be a secret.
 func (a *App) expand() error {
 	repl := caddy.NewReplacer()
 	for _, text := range a.texts() {
 		expanded, err := repl.ReplaceOrErr(*text.value, true, true)
 		if err != nil {
-			return fmt.Errorf("%s: expanding placeholders: %w", text.field, err)
+			return fmt.Errorf("%s: a placeholder in it is unknown or has no value: %s", text.field,
+				strings.Join(globalPlaceholder.FindAllString(*text.value, -1), " "))
 		}
 		*text.value = expanded
 	}
 	return nil
 }
 
-// expandable is a text of the configuration that may hold placeholders.
-type expandable struct {
-	field string
-	value *string
-}
-
-// texts returns what may hold placeholders, in the order of the configuration, so
-// that of several errors it is always the same one that is told.
-func (a *App) texts() []expandable {
-	var texts []expandable
-	if r := a.Redis; r != nil {
-		for i := range r.URLs {
-			texts = append(texts, expandable{fmt.Sprintf("redis.urls[%d]", i), &r.URLs[i]})
-		}
-		texts = append(texts, expandable{"redis.key_prefix", &r.KeyPrefix})
-		if t := r.TLS; t != nil {
-			texts = append(texts,
-				expandable{"redis.tls.ca_file", &t.CAFile},
-				expandable{"redis.tls.cert_file", &t.CertFile},
-				expandable{"redis.tls.key_file", &t.KeyFile},
-				expandable{"redis.tls.server_name", &t.ServerName})
-		}
+// warnOfNoEffect tells of settings that only matter with Redis.
+func (a *App) warnOfNoEffect() {
+	if a.Redis == nil && (a.Fallback != "" || a.Instances != nil) {
+		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
 	}
-	if r := a.Rules; r != nil {
-		texts = append(texts,
-			expandable{"rules.dsn", &r.DSN},
-			expandable{"rules.table", &r.Table},
-			expandable{"rules.channel", &r.Channel})
-	}
-	return append(texts, expandable{"guest_secret", &a.GuestSecret})
 }
