@@ -427,12 +427,43 @@ func TestPrefetchIsLate(t *testing.T) {
 	}
 }
 
+// TestPrefetchStartsAnew: what a call brings is not kept either where requests have
+// come since the reset or the change of the rule that it was late for.
+func TestPrefetchStartsAnew(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(*front.Prefetch, limit.Bucket){
+		"reset": func(p *front.Prefetch, a limit.Bucket) {
+			require.NoError(t, p.Reset(context.Background(), a.Key))
+			one(t, p, a)
+		},
+		"rule": func(p *front.Prefetch, a limit.Bucket) {
+			changed := a
+			changed.Rule.Capacity--
+			one(t, p, changed)
+			one(t, p, a)
+		},
+	} {
+		c := newCluster(1)
+		a := ahead(t, 5000, 5000, 50)
+		c.warm(t, a, 200*time.Millisecond)
+		exhaust(t, c.gateways[0], a)
+		c.before = func(req limit.Request) {
+			c.before = nil
+			require.Equal(t, int64(50), req.Count)
+			meanwhile(c.gateways[0], a)
+		}
+		require.Equal(t, int64(1), one(t, c.gateways[0], a).Granted)
+		require.Equal(t, limit.SourceLocal, one(t, c.gateways[0], a).Source, name)
+	}
+}
+
 // TestPrefetchAgainstOneByOne holds several instances to what their bucket gives,
 // in any span of time, plus what they may have in hand; and to exactly what it
 // gives in all.
 func TestPrefetchAgainstOneByOne(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	fromHand := 0
+	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 14))
 		n := 2 + random.Int64N(20)
 		capacity, refill := 1+random.Int64N(200), 20+random.Float64()*3000
@@ -446,7 +477,9 @@ func TestPrefetchAgainstOneByOne(t *testing.T) {
 			w.step(t)
 		}
 		w.check(t, seed, n)
+		fromHand += w.ahead
 	}
+	require.Greater(t, fromHand, 1000, "tokens were taken ahead")
 }
 
 // watch is a trace of one bucket at several instances.
@@ -459,6 +492,7 @@ type watch struct {
 	admitted []int64         // up to each
 	resets   []int           // moments at which the bucket was reset everywhere
 	now      time.Duration
+	ahead    int // how many were answered from hand
 }
 
 func (w *watch) step(t *testing.T) {
@@ -469,7 +503,11 @@ func (w *watch) step(t *testing.T) {
 		w.resets = append(w.resets, len(w.at))
 	}
 	gateway := w.gateways[w.random.IntN(len(w.gateways))]
-	passed := one(t, gateway, w.bucket).Granted
+	d := one(t, gateway, w.bucket)
+	passed := d.Granted
+	if d.Source == limit.SourcePrefetch {
+		w.ahead++
+	}
 	if n := len(w.admitted); n > 0 {
 		passed += w.admitted[n-1]
 	}

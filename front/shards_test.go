@@ -199,7 +199,7 @@ func (f *failingAfter) Take(ctx context.Context, req limit.Request) (limit.Decis
 // stands still, and never more as it passes.
 func TestShardsAgainstOneByOne(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 13))
 		clock := new(limittest.Clock)
 		plain, shards := local(clock), &front.Shards{Next: memoryOver(local(clock), clock), Random: random.IntN}
