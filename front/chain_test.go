@@ -3,6 +3,7 @@ package front_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,4 +156,40 @@ func ahead(t testing.TB, capacity int64, refill float64, n int32) limit.Bucket {
 	bucket := bucketOf(t, "a", capacity, refill)
 	bucket.Rule.Prefetch = n
 	return bucket
+}
+
+// TestChainUnderRace has a crowd on two instances with everything on: it is given
+// all that the bucket holds, and no more.
+func TestChainUnderRace(t *testing.T) {
+	t.Parallel()
+	const capacity = 20_000
+	clock := new(limittest.Clock)
+	buckets := local(clock)
+	gateways := []limit.Limiter{whole(buckets, clock), whole(buckets, clock)}
+	a := ahead(t, capacity, capacity, 100)
+	a.Rule.Shards = 4
+	var granted atomic.Int64
+	var sources [limit.Sources]atomic.Int64
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for i := range 6000 {
+				d, err := gateways[worker%2].Take(context.Background(), requestFor(a))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				granted.Add(d.Granted)
+				sources[d.Source].Add(1)
+				if i%50 == 0 && worker == 0 {
+					clock.Advance(t, time.Millisecond)
+				}
+			}
+		})
+	}
+	group.Wait()
+	passed := time.Duration(clock.Now().UnixNano())
+	require.LessOrEqual(t, granted.Load(), capacity+int64(passed.Seconds()*capacity))
+	require.GreaterOrEqual(t, granted.Load(), int64(capacity-2*100), "but for what was in hand and dropped")
+	require.Positive(t, sources[limit.SourceMemory].Load())
 }
