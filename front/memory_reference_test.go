@@ -23,7 +23,7 @@ import (
 // requests while time stands still and between, with resets and other rules.
 func TestMemoryAgainstOneByOne(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100) {
+	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 18))
 		clock := new(limittest.Clock)
 		plain, memory := local(clock), memoryOver(local(clock), clock)
@@ -43,7 +43,9 @@ func TestMemoryAgainstOneByOne(t *testing.T) {
 				require.NoError(t, memory.Reset(context.Background(), bucket.Key))
 			}
 			want, got := take(t, plain, cost, count, buckets...), take(t, memory, cost, count, buckets...)
-			require.Equal(t, want.Granted, got.Granted, "seed %d", seed)
+			if want.Granted != got.Granted {
+				t.Fatalf("seed %d: %d passed of %d", seed, got.Granted, want.Granted)
+			}
 			if count > 0 && want.Granted == 0 && len(buckets) == 1 && want.First.RetryAfter > 0 {
 				require.GreaterOrEqual(t, got.First.RetryAfter, want.First.RetryAfter)
 				if bucket.Rule.Algorithm <= limit.TokenBucket {
@@ -70,7 +72,7 @@ func TestMemoryUnderRace(t *testing.T) {
 	for worker := range 8 {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(worker), 3))
-			for range 3000 {
+			for range 1000 {
 				a, b := bucketOf(t, fmt.Sprint(random.IntN(5)), 5, 2000), bucketOf(t, fmt.Sprint(5+random.IntN(2)), 3, 1000)
 				ctx, cancel := context.WithCancel(context.Background())
 				if random.IntN(20) == 0 {

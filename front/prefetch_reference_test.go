@@ -25,7 +25,7 @@ import (
 func TestPrefetchAgainstOneByOne(t *testing.T) {
 	t.Parallel()
 	fromHand := 0
-	for seed := range uint64(30) {
+	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 14))
 		n := 2 + random.Int64N(20)
 		capacity, refill := 1+random.Int64N(200), 20+random.Float64()*3000
@@ -35,7 +35,7 @@ func TestPrefetchAgainstOneByOne(t *testing.T) {
 			w.bucket.Rule.Prefetch = limit.PrefetchAuto
 			n = max(1, int64(refill/10))
 		}
-		for range 1500 {
+		for range 1000 {
 			w.step(t)
 		}
 		w.check(t, seed, n)
@@ -128,7 +128,7 @@ func TestPrefetchUnderRace(t *testing.T) {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(worker), 14))
 			prefetch := &front.Prefetch{Next: next, Store: stores[worker%2], Instances: 2, Clock: now}
-			for range 2500 {
+			for range 1500 {
 				a := bucketOf(t, fmt.Sprint(random.IntN(1+worker/4)), 1_000_000, 1_000_000)
 				a.Rule.Prefetch = 40
 				if random.IntN(700) == 0 {

@@ -226,7 +226,7 @@ func (f *failingAfter) Take(ctx context.Context, req limit.Request) (limit.Decis
 // stands still, and never more as it passes.
 func TestShardsAgainstOneByOne(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 13))
 		clock := new(limittest.Clock)
 		plain, shards := local(clock), &front.Shards{Next: memoryOver(local(clock), clock), Random: random.IntN}
@@ -238,7 +238,9 @@ func TestShardsAgainstOneByOne(t *testing.T) {
 			clock.Advance(t, time.Duration(random.IntN(300))*time.Millisecond)
 			there += take(t, plain, 1, a.Rule.Capacity, a).Granted
 			admitted += takeN(t, shards, random.IntN(8), a)
-			require.LessOrEqual(t, admitted, there, "seed %d", seed)
+			if admitted > there {
+				t.Fatalf("seed %d: %d passed, there were %d", seed, admitted, there)
+			}
 		}
 	}
 }
