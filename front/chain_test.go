@@ -3,6 +3,7 @@ package front_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,17 +120,17 @@ func one(t testing.TB, l limit.Limiter, buckets ...limit.Bucket) limit.Decision 
 func take(t testing.TB, l limit.Limiter, cost, count int64, buckets ...limit.Bucket) limit.Decision {
 	t.Helper()
 	d, err := l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: cost, Count: count})
-	require.NoError(t, err)
-	require.Len(t, d.Rest, len(buckets)-1)
+	if err != nil || len(d.Rest) != len(buckets)-1 {
+		t.Fatalf("%+v, %v", d, err)
+	}
 	for i, bucket := range buckets {
 		state := d.At(i)
-		require.GreaterOrEqual(t, state.Remaining, int64(0))
-		require.LessOrEqual(t, state.Remaining, bucket.Rule.Capacity)
-		require.GreaterOrEqual(t, state.ResetAfter, time.Duration(0))
+		if state.Remaining < 0 || state.Remaining > bucket.Rule.Capacity || state.ResetAfter < 0 {
+			t.Fatalf("out of bounds: %+v", state)
+		}
 	}
-	if count > 0 && d.Granted == 0 && len(buckets) == 1 {
-		require.Less(t, d.First.Remaining, cost, "a refusal leaves less than the cost (H3)")
-		require.NotZero(t, d.First.RetryAfter)
+	if count > 0 && d.Granted == 0 && len(buckets) == 1 && (d.First.Remaining >= cost || d.First.RetryAfter == 0) {
+		t.Fatalf("a refusal leaves less than the cost, %d (H3): %+v", cost, d.First)
 	}
 	return d
 }
@@ -155,4 +156,40 @@ func ahead(t testing.TB, capacity int64, refill float64, n int32) limit.Bucket {
 	bucket := bucketOf(t, "a", capacity, refill)
 	bucket.Rule.Prefetch = n
 	return bucket
+}
+
+// TestChainUnderRace has a crowd on two instances with everything on: it is given
+// all that the bucket holds, and no more.
+func TestChainUnderRace(t *testing.T) {
+	t.Parallel()
+	const capacity = 20_000
+	clock := new(limittest.Clock)
+	buckets := local(clock)
+	gateways := []limit.Limiter{whole(buckets, clock), whole(buckets, clock)}
+	a := ahead(t, capacity, capacity, 100)
+	a.Rule.Shards = 4
+	var granted atomic.Int64
+	var sources [limit.Sources]atomic.Int64
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for i := range 6000 {
+				d, err := gateways[worker%2].Take(context.Background(), requestFor(a))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				granted.Add(d.Granted)
+				sources[d.Source].Add(1)
+				if i%50 == 0 && worker == 0 {
+					clock.Advance(t, time.Millisecond)
+				}
+			}
+		})
+	}
+	group.Wait()
+	passed := time.Duration(clock.Now().UnixNano())
+	require.LessOrEqual(t, granted.Load(), capacity+int64(passed.Seconds()*capacity))
+	require.GreaterOrEqual(t, granted.Load(), int64(capacity-2*100), "but for what was in hand and dropped")
+	require.Positive(t, sources[limit.SourceMemory].Load())
 }

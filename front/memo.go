@@ -11,16 +11,16 @@ import (
 // longestWait is longer than any window takes, and short enough to reckon with.
 const longestWait = 10 * limit.MaxWindow
 
-// memo is what an answer said of one bucket. Times are in ns of the store's epoch.
+// memo is what an answer said of one bucket, or, without a rule, that it was reset
+// here. Times are in ns of the store's epoch.
 type memo struct {
 	rule    limit.Rule // the essence of it
 	cost    int64      // what one unit cost then
-	sent    int64      // when the question was sent; longAgo: there was none
+	sent    int64      // when the question was sent, or the bucket was reset
 	replied int64      // when the answer came
 	until   int64      // nothing of cost or more can be had before; longAgo: it can
 	retryAt int64      // when a unit of cost can be had
 	fullAt  int64      // when the bucket is full
-	resetAt int64      // when it was last reset here
 
 	remaining  int64
 	retryAfter time.Duration
@@ -37,7 +37,7 @@ func newMemo(rule *limit.Rule, cost int64, state limit.State) memo {
 	return memo{
 		rule: essence(*rule), cost: cost, remaining: state.Remaining,
 		retryAfter: min(state.RetryAfter, longestWait), fullAt: int64(min(state.ResetAfter, longestWait)),
-		until: longAgo, resetAt: longAgo,
+		until: longAgo,
 	}
 }
 
@@ -55,12 +55,18 @@ func (m *memo) date() {
 }
 
 // FullAt returns when what is known is of no more use.
-func (m memo) FullAt() int64 { return max(m.sent, m.resetAt) + 2*memorySpan }
+func (m memo) FullAt() int64 { return m.sent + 2*memorySpan }
 
 // holds reports whether anything is known of the bucket under a rule. It may be
 // asked of nil.
 func (m *memo) holds(rule *limit.Rule, now int64) bool {
-	return m != nil && m.sent != longAgo && now < m.FullAt() && m.rule == essence(*rule)
+	return m != nil && now < m.FullAt() && m.rule == essence(*rule)
+}
+
+// isSince reports whether a question that was sent at a time tells nothing new. One
+// that was sent when the bucket was reset may have been decided before that.
+func (m *memo) isSince(sent int64) bool {
+	return sent < m.sent || sent == m.sent && m.rule == limit.Rule{}
 }
 
 // refuses reports whether nothing of cost can be had yet.

@@ -86,7 +86,7 @@ func (m *Memory) Reset(ctx context.Context, key limit.Key) error {
 	forgotten := m.Store.key(key)
 	held := m.Store.entries.Lock(forgotten)
 	defer held.Unlock()
-	held.Put(&forgotten, memo{sent: longAgo, until: longAgo, resetAt: now}, now)
+	held.Put(&forgotten, memo{sent: now, until: longAgo}, now)
 	return err
 }
 
@@ -193,9 +193,6 @@ func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) 
 // is part of a request that another bucket refuses.
 func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64) {
 	now := m.Store.elapsed(m.Clock)
-	if now-sent >= memorySpan {
-		return
-	}
 	var room [2]storeKey
 	keys := m.Store.keys(req, room[:0])
 	short := anyShort(decision)
@@ -210,21 +207,20 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 }
 
 // note replaces what is known of a bucket, unless that is newer or says more: the
-// refusal of a smaller cost stays, with the wait for the larger one. What says that
-// there is enough is kept only where it is needed: tokens may have been taken, and
-// so a refusal of more would be told with too short a wait.
+// refusal of a smaller cost stays, with the wait for the larger one. An answer that
+// there is enough is noted where another bucket refuses, and where it ends a
+// refusal, even one of more: a token less makes that one's wait too short.
 func note(held *hold[memo], key *storeKey, told memo, needed bool) {
 	old := held.Get(key)
 	switch {
 	case old == nil && needed:
 		held.Put(key, told, told.replied)
-	case old == nil, told.sent <= old.resetAt, told.sent < old.sent:
+	case old == nil, old.isSince(told.sent):
 	case told.until != longAgo && old.refusesLess(&told):
 		old.larger = charge{cost: told.cost, retryAt: told.retryAt}
-	case needed, old.resetAt > told.sent-memorySpan:
-		told.resetAt = old.resetAt
+	case needed, old.until != longAgo:
 		*old = told
-	default:
+	case told.replied >= old.FullAt():
 		held.Delete(key)
 	}
 }

@@ -25,15 +25,16 @@ func NewPrefetchStore() *PrefetchStore { return &PrefetchStore{newStore[hand]()}
 // asks for that, and answers the next requests from them. It is about requests for
 // one unit, at a cost of 1, of one bucket: all others are Next's.
 //
-// A bucket is hot from 50 requests a second. One call, of which there is one at a
-// time, takes for the request that makes it and for those of the next 50 ms, as
-// many as the last 100 ms would have. It takes no more than limit.Rule.Prefetch, or
-// under limit.PrefetchAuto than what refills in 100 ms; than what refills in 100 ms
-// in any case; and than this instance's part of what was left at the last answer,
-// which counts for a second. What is in hand after 100 ms is dropped, never given
-// back. So all instances together admit, in any span of time, at most their number
-// times limit.Rule.Prefetch more than the bucket gives in it. Set the fields
-// before the first call.
+// A bucket is hot from 50 requests a second. When nothing is in hand a call, of
+// which there is one at a time, takes a token for the request that makes it and
+// half as many more as were asked for in the last 100 ms, so that they are used
+// long before they are too old. It takes no more in all than limit.Rule.Prefetch
+// says, than what refills in 100 ms (which is all that limits
+// limit.PrefetchAuto), and than this instance's part of what the last answer left,
+// which counts for a second; and always one. What is in hand after 100 ms is
+// dropped, never given back. So all instances together admit, in any span of time,
+// at most their number times limit.Rule.Prefetch more than the bucket gives in it.
+// Set the fields before the first call.
 type Prefetch struct {
 	// Next is where tokens come from.
 	Next limit.Limiter

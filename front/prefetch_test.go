@@ -2,14 +2,8 @@ package front_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +11,6 @@ import (
 	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/limit/limittest"
-	"github.com/caddygate/ratelimit/localbucket"
 )
 
 // cluster is several instances that take from one place.
@@ -122,6 +115,36 @@ func TestPrefetchTakesItsPart(t *testing.T) {
 		}
 		last := next.taken[len(next.taken)-1]
 		require.Equal(t, c.want, last.Count, c)
+	}
+}
+
+// TestPrefetchForgetsWhatWasLeft: after a second of failures nothing is known of
+// what is left, and each asks for itself until one is told.
+func TestPrefetchForgetsWhatWasLeft(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		outage time.Duration
+		want   int64
+	}{{500 * time.Millisecond, 50}, {1200 * time.Millisecond, 1}} {
+		clock := new(limittest.Clock)
+		next := &fake{decision: limit.Decision{Granted: 1, First: limit.State{Remaining: 5000}}}
+		prefetch := prefetchOver(next, 1, clock)
+		a := ahead(t, 10_000, 10_000, 50)
+		for range 150 {
+			one(t, prefetch, a)
+			clock.Advance(t, time.Millisecond)
+		}
+		next.err = errDown
+		for range c.outage.Milliseconds() {
+			_, err := prefetch.Take(context.Background(), requestFor(a))
+			require.ErrorIs(t, err, errDown)
+			clock.Advance(t, time.Millisecond)
+		}
+		next.err, next.taken = nil, nil
+		one(t, prefetch, a)
+		require.Equal(t, c.want, next.taken[0].Count)
+		one(t, prefetch, a)
+		require.Equal(t, int64(50), next.taken[1].Count)
 	}
 }
 
@@ -244,384 +267,4 @@ func TestPrefetchDrops(t *testing.T) {
 	}
 	next := &fake{err: errDown}
 	require.ErrorIs(t, prefetchOver(next, 1, new(limittest.Clock)).Reset(context.Background(), limit.Key{Tenant: "t1"}), errDown)
-}
-
-// exhaust takes what is in hand, when a call has just brought 50.
-func exhaust(t *testing.T, p *front.Prefetch, a limit.Bucket) {
-	t.Helper()
-	for one(t, p, a).Source == limit.SourcePrefetch {
-	}
-	require.Equal(t, int64(49), takeN(t, p, 49, a))
-}
-
-// warmed is a Prefetch with nothing in hand whose next call takes 50, over a gate,
-// in a bubble with a fake clock.
-func warmed(t *testing.T, a limit.Bucket) (*front.Prefetch, *gate, *counted) {
-	t.Helper()
-	next := &counted{Limiter: localbucket.New(localbucket.NewStore(), localbucket.Options{})}
-	g := &gate{Limiter: next, open: make(chan error, 1000)}
-	prefetch := &front.Prefetch{Next: g, Store: front.NewPrefetchStore()}
-	for range 300 {
-		g.open <- nil
-	}
-	for range 200 {
-		require.Equal(t, int64(1), one(t, prefetch, a).Granted)
-		time.Sleep(time.Millisecond) // in the bubble's time
-	}
-	exhaust(t, prefetch, a)
-	for len(g.open) > 0 {
-		<-g.open
-	}
-	require.NoError(t, prefetch.Next.Reset(t.Context(), a.Key))
-	g.calls.Store(0)
-	next.granted.Store(0)
-	return prefetch, g, next
-}
-
-// spend takes what is in hand.
-func spend(t *testing.T, p *front.Prefetch, a limit.Bucket) (n int) {
-	t.Helper()
-	request := requestFor(a)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for {
-		if d, err := p.Take(ctx, request); err != nil || d.Source != limit.SourcePrefetch {
-			return n
-		}
-		n++
-	}
-}
-
-func TestPrefetchIsJoined(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := ahead(t, 5000, 5000, 50)
-		prefetch, g, next := warmed(t, a)
-		var c crowd
-		c.add(t.Context(), prefetch, 60, requestFor(a))
-		synctest.Wait()
-		require.Equal(t, int64(11), g.calls.Load(), "one call for 50, of which none is for the other 10")
-		for range 11 {
-			g.open <- nil
-		}
-		c.group.Wait()
-		require.Equal(t, int64(60), c.granted)
-		require.Equal(t, int64(60), next.granted.Load())
-		require.Equal(t, map[limit.Source]int{limit.SourceLocal: 60}, c.sources)
-		require.Equal(t, limit.SourceLocal, func() limit.Source { g.open <- nil; return one(t, prefetch, a).Source }())
-	})
-}
-
-// TestPrefetchLeavers: the token of one who leaves stays in hand, also that of the
-// one who made the call, and nobody waits longer than his deadline.
-func TestPrefetchLeavers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := ahead(t, 5000, 5000, 50)
-		prefetch, g, next := warmed(t, a)
-		ctx, cancel := context.WithCancel(t.Context())
-		var caller, leavers, hurried, patient crowd
-		request := requestFor(a)
-		request.Deadline = time.Now().Add(20 * time.Millisecond)
-		caller.add(ctx, prefetch, 1, request)
-		synctest.Wait()
-		leavers.add(ctx, prefetch, 5, requestFor(a))
-		patient.add(t.Context(), prefetch, 5, requestFor(a))
-		soon := requestFor(a)
-		soon.Deadline = time.Now().Add(5 * time.Millisecond)
-		hurried.add(t.Context(), prefetch, 5, soon)
-		synctest.Wait()
-		cancel()
-		leavers.group.Wait()
-		began := time.Now()
-		hurried.group.Wait()
-		require.Equal(t, 5*time.Millisecond, time.Since(began))
-		g.open <- nil
-		caller.group.Wait()
-		patient.group.Wait()
-		require.Equal(t, int64(1), g.calls.Load())
-		require.ErrorIs(t, errors.Join(caller.errs...), context.Canceled)
-		require.ErrorIs(t, errors.Join(leavers.errs...), context.Canceled)
-		require.ErrorIs(t, errors.Join(hurried.errs...), context.DeadlineExceeded)
-		require.Equal(t, int64(5), patient.granted)
-		require.Equal(t, int64(50), next.granted.Load())
-		require.Equal(t, 45, spend(t, prefetch, a))
-	})
-}
-
-// TestPrefetchBringsLess: those for whom there is no token ask for themselves, as
-// do all after an error.
-func TestPrefetchBringsLess(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := ahead(t, 5000, 5000, 50)
-		prefetch, g, next := warmed(t, a)
-		require.Equal(t, int64(4997), take(t, next.Limiter, 1, 4997, a).Granted)
-		var c crowd
-		c.add(t.Context(), prefetch, 10, requestFor(a))
-		synctest.Wait()
-		require.Equal(t, int64(1), g.calls.Load())
-		g.open <- nil
-		synctest.Wait()
-		require.Equal(t, int64(8), g.calls.Load())
-		for range 7 {
-			g.open <- nil
-		}
-		c.group.Wait()
-		require.Equal(t, int64(3), c.granted)
-		require.Equal(t, int64(7), c.refused)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		a := ahead(t, 5000, 5000, 50)
-		prefetch, g, _ := warmed(t, a)
-		var c crowd
-		c.add(t.Context(), prefetch, 10, requestFor(a))
-		synctest.Wait()
-		g.open <- errDown
-		synctest.Wait()
-		require.Equal(t, int64(10), g.calls.Load())
-		for range 9 {
-			g.open <- nil
-		}
-		c.group.Wait()
-		require.Equal(t, []error{errDown}, c.errs)
-		require.Equal(t, int64(9), c.granted)
-	})
-}
-
-// TestPrefetchIsLate: what a call brings after a reset, a change of the rule or
-// 100 ms is for those who wait, and not kept.
-func TestPrefetchIsLate(t *testing.T) {
-	t.Parallel()
-	for name, meanwhile := range map[string]func(*testing.T, *front.Prefetch, *gate, limit.Bucket){
-		"reset": func(t *testing.T, p *front.Prefetch, _ *gate, a limit.Bucket) {
-			require.NoError(t, p.Reset(t.Context(), a.Key))
-		},
-		"rule": func(t *testing.T, p *front.Prefetch, g *gate, a limit.Bucket) {
-			a.Rule.Capacity--
-			g.open <- nil
-			var c crowd
-			c.add(t.Context(), p, 1, requestFor(a))
-			g.open <- nil
-			c.group.Wait()
-		},
-		"time": func(*testing.T, *front.Prefetch, *gate, limit.Bucket) { time.Sleep(100 * time.Millisecond) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				a := ahead(t, 5000, 5000, 50)
-				prefetch, g, _ := warmed(t, a)
-				var c crowd
-				c.add(t.Context(), prefetch, 5, requestFor(a))
-				synctest.Wait()
-				meanwhile(t, prefetch, g, a)
-				if name != "rule" { // there the gate has opened for the call too
-					g.open <- nil
-				}
-				c.group.Wait()
-				require.Equal(t, int64(5), c.granted)
-				require.Zero(t, spend(t, prefetch, a))
-			})
-		})
-	}
-}
-
-// TestPrefetchAgainstOneByOne holds several instances to what their bucket gives,
-// in any span of time, plus what they may have in hand; and to exactly what it
-// gives in all.
-func TestPrefetchAgainstOneByOne(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(60) {
-		random := rand.New(rand.NewPCG(seed, 14))
-		n := 2 + random.Int64N(20)
-		capacity, refill := 1+random.Int64N(200), 20+random.Float64()*3000
-		refill = min(refill, float64(capacity)*1000)
-		w := watch{cluster: newCluster(1 + random.IntN(4)), bucket: ahead(t, capacity, refill, int32(n)), random: random}
-		if random.IntN(4) == 0 {
-			w.bucket.Rule.Prefetch = limit.PrefetchAuto
-			n = max(1, int64(refill/10))
-		}
-		for range 1500 {
-			w.step(t)
-		}
-		w.check(t, seed, n)
-	}
-}
-
-// watch is a trace of one bucket at several instances.
-type watch struct {
-	*cluster
-	bucket limit.Bucket
-	random *rand.Rand
-
-	at       []time.Duration // of each moment
-	admitted []int64         // up to each
-	resets   []int           // moments at which the bucket was reset everywhere
-	now      time.Duration
-}
-
-func (w *watch) step(t *testing.T) {
-	if w.random.IntN(400) == 0 {
-		for _, gateway := range w.gateways {
-			require.NoError(t, gateway.Reset(context.Background(), w.bucket.Key))
-		}
-		w.resets = append(w.resets, len(w.at))
-	}
-	gateway := w.gateways[w.random.IntN(len(w.gateways))]
-	passed := one(t, gateway, w.bucket).Granted
-	if n := len(w.admitted); n > 0 {
-		passed += w.admitted[n-1]
-	}
-	w.at, w.admitted = append(w.at, w.now), append(w.admitted, passed)
-	if w.random.IntN(2) == 0 {
-		pause := time.Duration(w.random.IntN(3)) * time.Millisecond
-		if w.random.IntN(100) == 0 {
-			pause *= 70
-		}
-		w.clock.Advance(t, pause)
-		w.now += pause
-	}
-}
-
-func (w *watch) check(t *testing.T, seed uint64, n int64) {
-	held := int64(len(w.gateways)) * n
-	begin := 0
-	for _, end := range append(w.resets, len(w.at)) {
-		for from := begin; from < end; from++ {
-			before := int64(0)
-			if from > 0 {
-				before = w.admitted[from-1]
-			}
-			for to := from; to < end; to++ {
-				span := (w.at[to] - w.at[from]).Seconds()
-				most := w.bucket.Rule.Capacity + int64(w.bucket.Rule.Refill*span+1e-6)
-				if from > begin { // else it was full, and nothing in hand
-					most += held
-				}
-				if got := w.admitted[to] - before; got > most {
-					t.Fatalf("seed %d: %d passed in %v s, at most %d may", seed, got, span, most)
-				}
-			}
-		}
-		begin = end
-	}
-	require.LessOrEqual(t, w.admitted[len(w.admitted)-1], w.granted.Load())
-}
-
-// TestPrefetchUnderRace has many at once, some of which leave, with late answers,
-// other rules and resets: none is admitted that the bucket did not give.
-func TestPrefetchUnderRace(t *testing.T) {
-	t.Parallel()
-	next := &counted{Limiter: localbucket.New(localbucket.NewStore(), localbucket.Options{})}
-	next.before = func(req limit.Request) {
-		for range 50 * req.Count {
-			runtime.Gosched()
-		}
-	}
-	stores := []*front.PrefetchStore{front.NewPrefetchStore(), front.NewPrefetchStore()}
-	stores[1].Bound(2)
-	var shift, granted, ahead atomic.Int64
-	now := func() time.Time { return time.Now().Add(time.Duration(shift.Load())) }
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(worker), 14))
-			prefetch := &front.Prefetch{Next: next, Store: stores[worker%2], Instances: 2, Clock: now}
-			for range 2500 {
-				a := bucketOf(t, fmt.Sprint(random.IntN(1+worker/4)), 1_000_000, 1_000_000)
-				a.Rule.Prefetch = 40
-				if random.IntN(700) == 0 {
-					a.Rule.Capacity--
-				}
-				ctx, cancel := context.WithCancel(context.Background())
-				request := requestFor(a)
-				request.Deadline = now().Add(time.Minute)
-				switch random.IntN(30) {
-				case 0:
-					cancel()
-				case 1:
-					request.Deadline = now()
-				case 2:
-					request.Deadline = time.Time{}
-				}
-				d, err := prefetch.Take(ctx, request)
-				cancel()
-				if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-				granted.Add(d.Granted)
-				if d.Source == limit.SourcePrefetch {
-					ahead.Add(1)
-				}
-				if random.IntN(10) == 0 {
-					shift.Add(int64(time.Duration(random.IntN(3)) * time.Millisecond))
-				}
-				if random.IntN(1000) == 0 {
-					_ = prefetch.Reset(context.Background(), a.Key)
-				}
-			}
-		})
-	}
-	group.Wait()
-	require.LessOrEqual(t, granted.Load(), next.granted.Load())
-	require.Positive(t, ahead.Load())
-}
-
-func TestPrefetchStore(t *testing.T) {
-	t.Parallel()
-	c := newCluster(1)
-	store := c.gateways[0].Store
-	ask := func() {
-		for i := range 300 {
-			a := ahead(t, 10, 1, 50)
-			a.Key.Route = fmt.Sprint(i)
-			one(t, c.gateways[0], a)
-		}
-	}
-	ask()
-	require.Equal(t, 300, store.Len())
-	release := store.Bound(100)
-	require.LessOrEqual(t, store.Len(), 100)
-	ask()
-	require.LessOrEqual(t, store.Len(), 100)
-	release()
-	require.NoError(t, store.Destruct())
-	ask()
-}
-
-func TestPrefetchAllocatesNothing(t *testing.T) {
-	clock := new(limittest.Clock)
-	prefetch := prefetchOver(local(clock), 1, clock)
-	hot, off := requestFor(ahead(t, 1_000_000, 1_000_000, 10_000)), requestFor(bucketOf(t, "b", 100_000, 1))
-	for range 30_000 {
-		one(t, prefetch, hot.Buckets[0])
-		clock.Advance(t, 10*time.Microsecond)
-	}
-	for name, request := range map[string]limit.Request{
-		"off": off, "cold": requestFor(ahead(t, 10, 1, 50)), "hot": hot,
-	} {
-		if name == "cold" {
-			request.Buckets[0].Key.Route = "cold"
-		}
-		require.Zero(t, testing.AllocsPerRun(500, func() { _, _ = prefetch.Take(context.Background(), request) }), name)
-	}
-}
-
-func BenchmarkPrefetch(b *testing.B) {
-	for name, n := range map[string]int32{"off": limit.PrefetchOff, "auto": limit.PrefetchAuto, "50": 50} {
-		b.Run(name, func(b *testing.B) {
-			next := &counted{Limiter: localbucket.New(localbucket.NewStore(), localbucket.Options{})}
-			prefetch := &front.Prefetch{Next: next, Store: front.NewPrefetchStore()}
-			request := requestFor(ahead(b, limit.MaxCapacity, 1e9, n))
-			b.SetParallelism(max(1, 64/runtime.GOMAXPROCS(0)))
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					_, _ = prefetch.Take(context.Background(), request)
-				}
-			})
-			b.ReportMetric(float64(b.N)/float64(next.calls.Load()), "decisions/call")
-		})
-	}
 }

@@ -165,6 +165,33 @@ func TestShardsReset(t *testing.T) {
 	require.Len(t, next.resets, 1+limit.MaxShards, "the others are reset all the same")
 }
 
+// TestShardsSource: a grant has the source of the part that gave, a refusal that of
+// whoever was asked, and that is memory only where no part's bucket was.
+func TestShardsSource(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		granted []int64
+		sources []limit.Source
+		want    limit.Source
+	}{
+		"granted":        {[]int64{0, 1}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceMemory},
+		"memory, redis":  {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceRedis}, limit.SourceRedis},
+		"redis, memory":  {[]int64{0, 0}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceRedis},
+		"memory, memory": {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceMemory}, limit.SourceMemory},
+	} {
+		next := &fake{}
+		asked := 0
+		next.onTake = func() {
+			next.decision = limit.Decision{Granted: c.granted[asked], Source: c.sources[asked]}
+			asked++
+		}
+		d, err := (&front.Shards{Next: next}).Take(context.Background(), requestFor(sharded(t, 10, 1, 2)))
+		require.NoError(t, err)
+		require.Equal(t, c.want, d.Source, name)
+		require.Equal(t, len(c.sources), asked)
+	}
+}
+
 // TestShardsFail: an error is one, unless something was granted before it.
 func TestShardsFail(t *testing.T) {
 	t.Parallel()
@@ -199,7 +226,7 @@ func (f *failingAfter) Take(ctx context.Context, req limit.Request) (limit.Decis
 // stands still, and never more as it passes.
 func TestShardsAgainstOneByOne(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 13))
 		clock := new(limittest.Clock)
 		plain, shards := local(clock), &front.Shards{Next: memoryOver(local(clock), clock), Random: random.IntN}
@@ -211,7 +238,9 @@ func TestShardsAgainstOneByOne(t *testing.T) {
 			clock.Advance(t, time.Duration(random.IntN(300))*time.Millisecond)
 			there += take(t, plain, 1, a.Rule.Capacity, a).Granted
 			admitted += takeN(t, shards, random.IntN(8), a)
-			require.LessOrEqual(t, admitted, there, "seed %d", seed)
+			if admitted > there {
+				t.Fatalf("seed %d: %d passed, there were %d", seed, admitted, there)
+			}
 		}
 	}
 }
