@@ -71,7 +71,7 @@ func (b *batch) join(w *waiter) bool {
 			return true
 		}
 	}
-	b.index[at] = uint8(len(b.entries) + 1) //nolint:gosec // at most maxEntries
+	b.index[at] = uint8(len(b.entries) + 1)
 	return false
 }
 
