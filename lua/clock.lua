@@ -4,10 +4,15 @@
 -- called costs Redis as much as a comparison of some hundred numbers.
 
 local keys, argv, call, pcall, tonumber = KEYS, ARGV, redis.call, redis.pcall, tonumber
+local format, max = string.format, math.max
 
+-- TIME is two texts, seconds and microseconds. The ms are put together as a text,
+-- which is stored: to write a number costs as much as a command.
 local time = call('TIME')
-local now_us = time[1] * 1000000 + time[2]
-local now = (now_us - now_us % 1000) / 1000
+local millis = time[2]
+millis = #millis == 6 and millis:sub(1, 3) or (1000000 + millis .. ''):sub(2, 4)
+local stamp = time[1] .. millis
+local now = stamp + 0
 
 -- Sums of fractions miss a whole number by less than this.
 local TINY = 1e-9

@@ -6,10 +6,6 @@
 --
 -- KEYS and ARGV: as in take.lua, with 1 key and algorithm 1.
 
--- Redis writes a number as %.17g: no digit is lost, and whole ones below 1e17
--- have no exponent. Where it would be written more than once, the text is made here.
-local stamp = entries > 1 and string.format('%.0f', now) or now
-
 while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
   local name = keys[key]
   local raw = pcall('HMGET', name, 'tokens', 'ts')
@@ -40,7 +36,8 @@ while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
       tokens = 0
     end
     balance, least = tokens, argv[argument + 6] + 0
-    call('HSET', name, 'tokens', tokens, 'ts', stamp)
+    -- Redis writes a number as %.17g, so that no digit of a fraction is lost.
+    call('HSET', name, 'tokens', tokens % 1 == 0 and format('%d', tokens) or tokens, 'ts', stamp)
   end
 
   -- The waits, as bucket_wait has them.
@@ -68,7 +65,7 @@ while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
     least = full
   end
   if granted > 0 and not exists or exists and count > 0 and call('PTTL', name) < least then
-    call('PEXPIRE', name, math.max(2 * argv[argument + 6], full, 1000))
+    call('PEXPIRE', name, max(2 * argv[argument + 6], full, 1000))
   end
 
   balance = balance + TINY

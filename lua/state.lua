@@ -8,8 +8,9 @@
 --   foreign  the key holds another type: it reads as full, and a write deletes it
 --   broken   a write is due even where nothing is taken
 
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-local format = string.format
+local floor, ceil, min = math.floor, math.ceil, math.min
+
+local now_us = time[1] * 1000000 + time[2]
 
 -- A stamp up to this far ahead is another master's clock and is kept; one
 -- further ahead is a clock that was wrong, and counts as now.
