@@ -139,6 +139,7 @@ func (s *senders) give() {
 func (s *senders) leave(ctx context.Context, w *waiter) (limit.Decision, error) {
 	s.mu.Lock()
 	stage := w.stage
+	err := w.departed(ctx, stage)
 	switch stage {
 	case stageQueued:
 		s.queue.remove(w)
@@ -151,7 +152,6 @@ func (s *senders) leave(ctx context.Context, w *waiter) (limit.Decision, error) 
 		<-w.answered
 		return s.node.answer(w, w.err)
 	}
-	err := w.departed(ctx, stage)
 	if stage == stageSent {
 		return limit.Decision{}, err // the sender puts it away
 	}
