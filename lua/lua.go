@@ -1,6 +1,7 @@
 // Package lua holds the one script that takes tokens in Redis. It is written as
-// one file for what the algorithms share, one for each algorithm, and take.lua,
-// whose header describes the keys, the arguments and the reply.
+// a short way for the usual entry, of one token bucket, and a long way for all
+// others: one file for what the algorithms share, one for each algorithm, and
+// take.lua, whose header describes the keys, the arguments and the reply.
 package lua
 
 import (
@@ -11,6 +12,10 @@ import (
 )
 
 var (
+	//go:embed clock.lua
+	clock string
+	//go:embed one_bucket.lua
+	oneBucket string
 	//go:embed state.lua
 	state string
 	//go:embed token_bucket.lua
@@ -35,7 +40,7 @@ type Script struct {
 // Take returns the script that takes tokens. Every call returns the same text,
 // so a server caches it once whatever the rules are.
 func Take() Script {
-	text := stripped(strings.Join([]string{state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n"))
+	text := stripped(strings.Join([]string{clock, oneBucket, state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n"))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 }

@@ -1,5 +1,5 @@
--- What the algorithms share: the clock, and how the state of one key is read
--- and kept. Joined in front of them; take.lua comes last.
+-- What the algorithms share on the long way: how the state of one key is read
+-- and kept. Joined in front of them.
 --
 -- KEYS and ARGV: none of its own. A state is a table that take.lua fills with
 -- key, capacity, refill (per second) and window (ms), and that an algorithm's
@@ -8,20 +8,13 @@
 --   foreign  the key holds another type: it reads as full, and a write deletes it
 --   broken   a write is due even where nothing is taken
 
-local call, pcall = redis.call, redis.pcall
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-local format = string.format
+local floor, ceil, min = math.floor, math.ceil, math.min
 
-local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local now = floor(now_us / 1000)
 
 -- A stamp up to this far ahead is another master's clock and is kept; one
 -- further ahead is a clock that was wrong, and counts as now.
 local AHEAD = 2000
-
--- Sums of fractions miss a whole number by less than this.
-local TINY = 1e-9
 
 local function whole(number)
   return format('%.0f', number)

@@ -25,17 +25,17 @@ local function algorithm_of(number)
   return algorithm
 end
 
--- decide(reply, key, argument, n, cost, count) decides an entry whose first key
--- and first rule are numbered so, and returns an error that ends the script.
-local function decide(reply, key, argument, n, cost, count)
+-- decide(n, cost, count) decides the next entry, of n keys, and returns an error
+-- that ends the script.
+local function decide(n, cost, count)
   local states, granted = {}, count
   for i = 1, n do
     local state = {
-      key = KEYS[key],
-      capacity = tonumber(ARGV[argument + 1]),
-      refill = tonumber(ARGV[argument + 2]),
-      window = tonumber(ARGV[argument + 3]),
-      algorithm = algorithm_of(tonumber(ARGV[argument])),
+      key = keys[key],
+      capacity = argv[argument + 1] + 0,
+      refill = argv[argument + 2] + 0,
+      window = argv[argument + 3] + 0,
+      algorithm = algorithm_of(argv[argument] + 0),
     }
     local err = state.algorithm.read(state)
     if err then
@@ -46,39 +46,28 @@ local function decide(reply, key, argument, n, cost, count)
     key, argument = key + 1, argument + 4
   end
   granted = max(granted, 0)
-  reply[#reply + 1] = granted
+  last = last + 1
+  reply[last] = granted
   for _, state in ipairs(states) do
     if granted > 0 then
       state.algorithm.take(state, granted * cost)
     elseif count > 0 then
       state.algorithm.refuse(state)
     end
-    local last = #reply
     reply[last + 1], reply[last + 2], reply[last + 3] = state.algorithm.report(state, cost)
+    last = last + 3
   end
 end
 
-local reply, argument, key = {}, 2, 1
+-- The entries that one_bucket.lua has left.
+reply = reply or {}
 
-for _ = 1, tonumber(ARGV[1]) do
-  local n, cost, count = tonumber(ARGV[argument]), tonumber(ARGV[argument + 1]), tonumber(ARGV[argument + 2])
+for _ = 1, entries do
   argument = argument + 3
-  local granted, remaining, retry_after, reset_after
-  if n == 1 and ARGV[argument] == '1' then
-    granted, remaining, retry_after, reset_after = bucket_alone(KEYS[key], argument, cost, count)
+  local err = decide(argv[argument - 3] + 0, argv[argument - 2] + 0, argv[argument - 1] + 0)
+  if err then
+    return err
   end
-  if granted and ARGV[1] == '1' then
-    return { granted, remaining, retry_after, reset_after }
-  elseif granted then
-    local last = #reply
-    reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = granted, remaining, retry_after, reset_after
-  else
-    local err = decide(reply, key, argument, n, cost, count)
-    if err then
-      return err
-    end
-  end
-  key, argument = key + n, argument + 4 * n
 end
 
 return reply

@@ -3,6 +3,8 @@
 -- KEYS: a hash of tokens (the balance, a fraction) and ts (the ms of Redis'
 -- clock at which it held). No key is a full bucket.
 -- ARGV of its rule: 1 capacity refill_per_second window_ms
+--
+-- one_bucket.lua has the same once more, for an entry of one bucket in good order.
 
 -- bucket_wait(tokens, since, refill, need) is the ms until a balance that held
 -- since ms ago is need. The last step asks the sum that will be made then,
@@ -20,37 +22,6 @@ end
 
 local function bucket_store(key, tokens, ts)
   call('HSET', key, 'tokens', format('%.17g', tokens), 'ts', whole(ts))
-end
-
--- bucket_alone(key, argument, cost, count) decides an entry of one bucket in
--- good order, which most are, without a state: it returns what the entry's reply
--- is, or nothing, having changed nothing, where the long way must be gone.
-local function bucket_alone(key, argument, cost, count)
-  local raw = pcall('HMGET', key, 'tokens', 'ts')
-  local capacity, refill, window = ARGV[argument + 1] + 0, ARGV[argument + 2] + 0, ARGV[argument + 3] + 0
-  local tokens, ts, exists = tonumber(raw[1]), tonumber(raw[2]), true
-  if not raw.err and not raw[1] and not raw[2] then
-    tokens, ts, exists = capacity, now, false
-  elseif not tokens or not ts or tokens - tokens ~= 0 or tokens < 0 or not (ts <= now) then
-    return
-  end
-  tokens = min(capacity, tokens)
-  local since = now - ts
-  local balance = min(capacity, tokens + since * refill / 1000)
-  local granted = min(count, floor((balance + TINY) / cost))
-  if granted > 0 then
-    balance = max(0, balance - granted * cost)
-    tokens, since = balance, 0
-    bucket_store(key, tokens, now)
-  end
-  local full = bucket_wait(tokens, since, refill, capacity)
-  if granted > 0 then
-    keep(key, window, max(window, full), full)
-  elseif exists and count > 0 then
-    keep(key, window, full, full)
-  end
-  local retry = cost > capacity and -1 or bucket_wait(tokens, since, refill, cost)
-  return granted, min(capacity, floor(balance + TINY)), retry, full
 end
 
 local function token_bucket()

@@ -2,31 +2,30 @@ package redisbucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/caddygate/ratelimit/limit"
 )
 
-// call is one exchange with Redis. It is used again, with everything that an
-// exchange needs, so that a decision allocates little of its own.
+// call is one exchange with Redis: of a batch, or of another command. It is used
+// again, with everything that an exchange needs, so that a decision allocates
+// little of its own.
 type call struct {
-	arguments arguments
-	until     untilContext
-	reply     replyBuffer
-	node      *Node
-	lane      *lane
-	run       func() (struct{}, error) // exchange, bound once
-	failed    error                    // what the breaker counts in place of an exchange
+	batch  batch
+	other  []any // the command where it is not the script
+	until  untilContext
+	reply  replyBuffer
+	node   *Node
+	lane   *lane
+	run    func() (struct{}, error) // exchange, bound once
+	failed error                    // what the breaker counts in place of an exchange
 
-	request  limit.Request // zero where the command is not the script
-	script   bool
-	early    bool // until is the caller's deadline, not the request's
-	decision limit.Decision
-	asked    bool  // the exchange was made: the breaker let it through
-	err      error // how it ended
+	early bool          // until is the caller's deadline, not the request's
+	asked bool          // the exchange was made: the breaker let it through
+	err   error         // how it ended
+	took  time.Duration // how long it took until an answer came; 0 where none did
 }
 
 func newCall(n *Node) *call {
@@ -35,34 +34,49 @@ func newCall(n *Node) *call {
 	return c
 }
 
-// release makes the call ready to be used again and drops what it points to.
+// reset makes the call ready to be used again and drops what it points to.
+func (c *call) reset() {
+	c.batch.reset()
+	c.other, c.lane, c.failed, c.err = nil, nil, nil, nil
+	c.until.deadline, c.early, c.asked, c.took = time.Time{}, false, false, 0
+}
+
+// release resets the call and puts it away.
 func (c *call) release() {
-	c.lane, c.failed, c.err = nil, nil, nil
-	c.request, c.decision = limit.Request{}, limit.Decision{}
-	c.script, c.early, c.asked = false, false, false
+	c.reset()
 	c.node.calls.Put(c)
+}
+
+// ready returns the current generation where a call may be made: the Node is
+// started, the breaker lets calls through, and there is time left.
+func (n *Node) ready(ctx context.Context, deadline time.Time) (*generation, error) {
+	g, err := n.started(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.breakerError(); err != nil {
+		return nil, err
+	}
+	if time.Until(deadline) <= 0 {
+		return nil, errWait // asking in vain would cost the tokens and the connection
+	}
+	return g, nil
 }
 
 // do waits for a lane until the deadline and makes the exchange on it, within
 // the same deadline. Only the exchange counts for the breaker, and that there
 // is nothing to make it on.
 func (n *Node) do(ctx context.Context, c *call) error {
-	g, err := n.started(ctx, c.until.deadline)
-	if err != nil {
-		return err
-	}
-	if err := n.breakerError(); err != nil {
-		return err
-	}
-	if time.Until(c.until.deadline) <= 0 {
-		return errWait // asking in vain would cost the tokens and the connection
+	g := n.current.Load()
+	if g == nil {
+		return n.notRunning()
 	}
 	lane, err := g.borrow(ctx, c.until.deadline)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case Reason(err) == "wait":
+	case errors.Is(err, errWait):
 		return err
 	default:
 		c.failed = err
@@ -98,12 +112,17 @@ func (n *Node) started(ctx context.Context, deadline time.Time) (*generation, er
 	if g := n.current.Load(); g != nil {
 		return g, nil
 	}
+	return nil, n.notRunning()
+}
+
+// notRunning is why there is no generation.
+func (n *Node) notRunning() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, errClosed
+		return errClosed
 	}
-	return nil, errNotStarted
+	return errNotStarted
 }
 
 // exchange asks once. A script that the server does not know is sent whole, on
@@ -114,12 +133,14 @@ func (c *call) exchange() (struct{}, error) {
 		return struct{}{}, c.failed
 	}
 	c.asked = true
+	began := time.Now()
 	err := c.ask()
-	if err == nil && c.script {
-		c.decision, err = decode(c.reply.data, &c.request)
+	if err == nil && c.other == nil {
+		err = c.batch.decode(c.reply.data)
 	}
 	c.err = err
 	if err == nil {
+		c.took = time.Since(began)
 		return struct{}{}, nil
 	}
 	if c.early && Reason(err) == "timeout" {
@@ -130,34 +151,23 @@ func (c *call) exchange() (struct{}, error) {
 }
 
 func (c *call) ask() error {
-	if !c.script {
-		return c.send(c.arguments.list)
+	if c.other != nil {
+		return c.send(c.other)
 	}
+	c.batch.encode()
 	names := &c.node.names
-	err := c.send(c.arguments.command(names.evalsha, names.sha1))
+	err := c.send(c.batch.command(names.evalsha, names.sha1))
 	if err != nil && replyClass(err) == "NOSCRIPT" {
-		err = c.send(c.arguments.command(names.eval, names.text))
+		err = c.send(c.batch.command(names.eval, names.text))
 	}
 	return err
 }
 
 func (c *call) send(list []any) error {
-	c.reply.expect(len(c.request.Buckets))
+	c.reply.expect(len(c.batch.entries), c.batch.buckets)
 	command := redis.NewRawWriteToCmd(&c.until, &c.reply, list...)
 	if err := c.lane.conn.Process(&c.until, command); err != nil {
 		return unreadable(err)
 	}
 	return errorIn(c.reply.data)
-}
-
-// limitTime sets the deadline: the request's, or the caller's if that is
-// earlier, or a second from now where there is none.
-func (c *call) limitTime(ctx context.Context, deadline time.Time) {
-	if deadline.IsZero() {
-		deadline = time.Now().Add(outerTimeout)
-	}
-	if caller, ok := ctx.Deadline(); ok && caller.Before(deadline) {
-		deadline, c.early = caller, true
-	}
-	c.until.deadline = deadline
 }

@@ -18,7 +18,8 @@ import (
 var (
 	errNotStarted = errors.New("the connection to Redis has not been started")
 	errClosed     = errors.New("the connection to Redis is closed")
-	errWait       = errors.New("waiting for a connection to Redis: the time is over")
+	errWait       = errors.New("waiting to be sent to Redis: the time is over")
+	errFull       = fmt.Errorf("%w: too many wait already", errWait)
 	errConnection = errors.New("no connection to Redis")
 	errReply      = errors.New("reading the reply of Redis")
 	errVersion    = errors.New("this Redis is too old: version 6.2 or Valkey is needed")
@@ -29,7 +30,7 @@ var (
 )
 
 // Reason returns one word for why nobody in Redis decided, for a metric's label:
-// timeout, canceled, breaker_open, wait (no connection was free in time),
+// timeout, canceled, breaker_open, wait (its turn did not come in time),
 // connection, oom, readonly, loading, misconf, noauth, clusterdown, masterdown,
 // noperm, noreplicas, busy, moved, tryagain, wrongtype, noscript, reply (not the
 // shape it must have), version, closed, not_started, or other. It is empty for

@@ -10,6 +10,7 @@ import (
 // another one takes its place, so that no connection from before is used again.
 type generation struct {
 	node    *Node
+	senders *senders
 	began   time.Time
 	context context.Context // its own life, not a caller's
 	end     context.CancelFunc
@@ -22,7 +23,7 @@ type generation struct {
 // newGeneration starts the keepers of a new set of lanes.
 func (r *run) newGeneration() *generation {
 	g := &generation{
-		node: r.node, began: time.Now(),
+		node: r.node, senders: r.senders, began: time.Now(),
 		idle: make(chan *lane, laneCount), dials: make(chan struct{}, dialsAtOnce),
 	}
 	g.context, g.end = context.WithCancel(r.context)

@@ -19,20 +19,30 @@ const (
 	counterSuffix = ":win"
 )
 
-// keyText returns the Redis key of a bucket: `rl:{shop-a}:create-order`, whose
+// appendKey appends the Redis key of a bucket: `rl:{shop-a}:create-order`, whose
 // hash tag puts all routes of a tenant in one slot, and for shard i of it
 // `rl:shop-a:create-order:i`, which spreads the shards. A sliding window adds
 // its suffix.
-func keyText(prefix string, key limit.Key, algorithm limit.Algorithm) string {
+func appendKey(name []byte, prefix string, key limit.Key, algorithm limit.Algorithm) []byte {
 	tenant := key.Tenant
 	if tenant == "" {
 		tenant = noName
 	}
-	suffix := algorithmSuffix(algorithm)
+	name = append(append(name, prefix...), ':')
 	if key.Shard == 0 {
-		return prefix + ":{" + tenant + "}:" + key.Route + suffix
+		name = append(append(append(name, '{'), tenant...), "}:"...)
+		name = append(name, key.Route...)
+	} else {
+		name = append(append(name, tenant...), ':')
+		name = append(append(name, key.Route...), ':')
+		name = strconv.AppendUint(name, uint64(key.Shard)-1, 10)
 	}
-	return prefix + ":" + tenant + ":" + key.Route + ":" + strconv.Itoa(int(key.Shard)-1) + suffix
+	return append(name, algorithmSuffix(algorithm)...)
+}
+
+// keyText returns the Redis key of a bucket as a text.
+func keyText(prefix string, key limit.Key, algorithm limit.Algorithm) string {
+	return string(appendKey(nil, prefix, key, algorithm))
 }
 
 func algorithmSuffix(algorithm limit.Algorithm) string {

@@ -19,9 +19,9 @@ type lane struct {
 }
 
 const (
-	// laneCount is how many connections a Node keeps, and so how many calls can be
-	// under way. One connection answers thousands of calls a second.
-	laneCount = 16
+	// laneCount is how many connections a Node keeps: one for each sender, and some
+	// for resets and while others are checked or made anew.
+	laneCount = mostSenders + 4
 	// dialsAtOnce is how many lanes connect at the same time.
 	dialsAtOnce = 2
 	// checkEvery is after how long without an answer an idle lane is asked.

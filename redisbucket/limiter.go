@@ -25,7 +25,7 @@ func New(node *Node, prefix string) *Limiter {
 }
 
 // Take asks Redis once, with all of the request's buckets in one script call,
-// and returns by the request's deadline, or ctx's if that is earlier, or within
+// which it may share with others who wait, and returns by the request's deadline, or ctx's if that is earlier, or within
 // about a second where there is neither. Nothing is ever sent twice: after an
 // error the tokens may or may not have been taken. Reason names an error's kind.
 func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
@@ -35,14 +35,14 @@ func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, 
 	if err := ctx.Err(); err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
-	c := l.node.newCall(ctx, req.Deadline)
-	defer c.release()
-	c.script, c.request = true, req
-	c.arguments.encode(l.prefix, &req)
-	if err := l.node.do(ctx, c); err != nil {
+	w := l.node.waiters.Get().(*waiter)
+	w.ask(l.prefix, &req)
+	w.limitTime(ctx, req.Deadline)
+	decision, err := l.node.take(ctx, w)
+	if err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
-	return c.decision, nil
+	return decision, nil
 }
 
 // Reset deletes the state of one bucket, or of one shard of it, under every
@@ -51,10 +51,7 @@ func (l *Limiter) Reset(ctx context.Context, key limit.Key) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("resetting in Redis: %w", err)
 	}
-	c := l.node.newCall(ctx, time.Time{})
-	defer c.release()
-	c.arguments.encodeReset(l.prefix, key)
-	if err := l.node.do(ctx, c); err != nil {
+	if err := l.node.reset(ctx, resetCommand(l.prefix, key)); err != nil {
 		return fmt.Errorf("resetting in Redis: %w", err)
 	}
 	return nil
@@ -69,10 +66,28 @@ func (l *Limiter) RedisKey(key limit.Key, algorithm limit.Algorithm) string {
 // Node returns the Redis that the Limiter asks.
 func (l *Limiter) Node() *Node { return l.node }
 
-func (n *Node) newCall(ctx context.Context, deadline time.Time) *call {
+// take has a waiter decided by the senders of the run.
+func (n *Node) take(ctx context.Context, w *waiter) (limit.Decision, error) {
+	g, err := n.ready(ctx, w.deadline)
+	if err != nil {
+		return n.answer(w, err)
+	}
+	return g.senders.take(ctx, w)
+}
+
+// reset makes a call of its own, beside those of the senders.
+func (n *Node) reset(ctx context.Context, command []any) error {
 	c := n.calls.Get().(*call)
-	c.limitTime(ctx, deadline)
-	return c
+	defer c.release()
+	c.other = command
+	c.until.deadline = time.Now().Add(outerTimeout)
+	if caller, ok := ctx.Deadline(); ok && caller.Before(c.until.deadline) {
+		c.until.deadline, c.early = caller, true
+	}
+	if _, err := n.ready(ctx, c.until.deadline); err != nil {
+		return err
+	}
+	return n.do(ctx, c)
 }
 
 // Interface guards.

@@ -101,3 +101,24 @@ func (b *bench) age(t testing.TB, key, field string, d time.Duration) {
 	require.NoError(t, err)
 	require.NoError(t, b.redis.HSet(t.Context(), key, field, int64(stamp)-d.Milliseconds()).Err())
 }
+
+// batchOf is a batch, encoded, of one request.
+func batchOf(prefix string, requests ...*limit.Request) *batch {
+	b := &batch{}
+	for _, req := range requests {
+		w := newWaiter()
+		w.ask(prefix, req)
+		b.add(w)
+	}
+	b.encode()
+	return b
+}
+
+// answerTo returns what the first waiter of a batch reads in a reply.
+func (b *batch) answerTo(reply []byte) (limit.Decision, error) {
+	if err := b.decode(reply); err != nil {
+		return limit.Decision{}, err
+	}
+	b.share(nil)
+	return b.entries[0].first.decision, nil
+}

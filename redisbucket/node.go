@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,9 @@ type Node struct {
 	circuit *circuit // nil where it is off
 	script  lua.Script
 	names   scriptNames
-	calls   sync.Pool
+	calls   sync.Pool    // of *call
+	waiters sync.Pool    // of *waiter
+	seed    maphash.Seed // of the waiters' hashes
 
 	current       atomic.Pointer[generation] // nil while not started
 	lastDial      atomic.Pointer[error]      // why the last connection attempt failed
@@ -74,10 +77,11 @@ func NewNode(o Options) (*Node, error) {
 		options: o.resolved(), address: endpoint, script: script,
 		names:  scriptNames{"evalsha", script.SHA1, "eval", script.Text},
 		opened: make(chan struct{}, 1), begun: make(chan struct{}), events: make(chan Event, eventQueue),
-		observers: make(map[*observer]struct{}),
+		observers: make(map[*observer]struct{}), seed: maphash.MakeSeed(),
 	}
 	n.circuit = n.newCircuit()
 	n.calls.New = func() any { return newCall(n) }
+	n.waiters.New = func() any { return newWaiter() }
 	return n, nil
 }
 

@@ -56,10 +56,9 @@ func replay(t testing.TB, client *redis.Client, digest string, o model.Options) 
 	pipe := client.Pipeline()
 	replies := make([]*redis.Cmd, len(steps))
 	for i := range steps {
-		var a arguments
-		a.encode(fmt.Sprintf("%d-%d", o.Algorithm, o.Seed), &steps[i].Request)
+		batch := batchOf(fmt.Sprintf("%d-%d", o.Algorithm, o.Seed), &steps[i].Request)
 		seconds, micros := steps[i].Micros/1_000_000, steps[i].Micros%1_000_000
-		replies[i] = pipe.Do(context.Background(), append(a.command("evalsha", digest), seconds, micros)...)
+		replies[i] = pipe.Do(context.Background(), append(batch.command("evalsha", digest), seconds, micros)...)
 	}
 	_, err := pipe.Exec(context.Background())
 	require.NoError(t, err)

@@ -15,10 +15,10 @@ const (
 	// window, which a sliding window counter needs to be empty again.
 	maxReplyMillis = int64(2*limit.MaxWindow/time.Millisecond) + 10_000
 
-	// replyBase and replyPerBucket bound a reply's length in bytes: an error's
-	// text, and three numbers with what stands around them.
+	// replyBase and replyPerNumber bound a reply's length in bytes: an error's
+	// text, and a number with what stands around it.
 	replyBase      = 4 << 10
-	replyPerBucket = 3 * 24
+	replyPerNumber = 24
 )
 
 // replyBuffer collects a reply as it comes, and fails where it is longer than
@@ -29,8 +29,10 @@ type replyBuffer struct {
 	limit int
 }
 
-// expect makes the buffer ready for the reply to a call over n buckets.
-func (b *replyBuffer) expect(n int) { b.data, b.limit = b.data[:0], replyBase+n*replyPerBucket }
+// expect makes the buffer ready for the reply to a call of entries over buckets.
+func (b *replyBuffer) expect(entries, buckets int) {
+	b.data, b.limit = b.data[:0], replyBase+(entries+3*buckets)*replyPerNumber
+}
 
 // Write adds what has come.
 func (b *replyBuffer) Write(part []byte) (int, error) {
@@ -58,38 +60,36 @@ func errorIn(data []byte) error {
 	return nil
 }
 
-// decode reads the script's reply to one request: exactly one integer, and three
-// for each bucket. Anything else is an error, because half an answer is none.
-func decode(data []byte, req *limit.Request) (limit.Decision, error) {
+// decode reads the script's reply: exactly one integer for each entry, and three
+// for each of its buckets. Anything else is an error of the whole call, because
+// half an answer is none.
+func (b *batch) decode(data []byte) error {
 	if err := errorIn(data); err != nil {
-		return limit.Decision{}, err
+		return err
 	}
-	n := len(req.Buckets)
+	want := len(b.entries) + 3*b.buckets
 	length, rest, ok := number(data, '*')
-	if !ok || length != int64(1+3*n) {
-		return limit.Decision{}, fmt.Errorf("%w: it is not a list of %d integers", errReply, 1+3*n)
+	if !ok || length != int64(want) {
+		return fmt.Errorf("%w: it is not a list of %d integers", errReply, want)
 	}
-	granted, rest, ok := number(rest, ':')
-	if !ok || granted < 0 || granted > req.Count {
-		return limit.Decision{}, fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, req.Count)
-	}
-	decision := limit.Decision{Granted: granted, Source: limit.SourceRedis}
-	if n > 1 {
-		decision.Rest = make([]limit.State, n-1)
-	}
-	for i := range n {
-		state := &decision.First
-		if i > 0 {
-			state = &decision.Rest[i-1]
+	b.states = b.states[:0]
+	for i := range b.entries {
+		e := &b.entries[i]
+		if e.granted, rest, ok = number(rest, ':'); !ok || e.granted < 0 || e.granted > e.count {
+			return fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, e.count)
 		}
-		if rest, ok = decodeState(state, rest, req.Buckets[i].Rule.Capacity); !ok {
-			return limit.Decision{}, fmt.Errorf("%w: the state of bucket %d is out of bounds", errReply, i)
+		for k := range e.first.rules {
+			var state limit.State
+			if rest, ok = decodeState(&state, rest, e.first.rules[k].Capacity); !ok {
+				return fmt.Errorf("%w: the state of bucket %d of entry %d is out of bounds", errReply, k, i)
+			}
+			b.states = append(b.states, state)
 		}
 	}
 	if len(rest) > 0 {
-		return limit.Decision{}, fmt.Errorf("%w: it goes on", errReply)
+		return fmt.Errorf("%w: it goes on", errReply)
 	}
-	return decision, nil
+	return nil
 }
 
 // decodeState reads remaining, retry_after_ms and reset_after_ms into state.

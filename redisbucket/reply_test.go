@@ -22,7 +22,7 @@ func twoBuckets(t testing.TB) *limit.Request {
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	req := twoBuckets(t)
-	got, err := decode([]byte("*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n"), req)
+	got, err := batchOf("", req).answerTo([]byte("*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n"))
 	require.NoError(t, err)
 	require.Equal(t, limit.Decision{
 		Granted: 3, Source: limit.SourceRedis,
@@ -40,20 +40,20 @@ func TestDecode(t *testing.T) {
 		"*7\r\n:4\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:1\r\n",
 		"*7\r\n$1\r\n3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:1\r\n",
 	} {
-		_, err := decode([]byte(reply), req)
+		_, err := batchOf("", req).answerTo([]byte(reply))
 		require.ErrorIs(t, err, errReply, "%q", reply)
 	}
-	_, err = decode([]byte("-OOM x\r\n"), req)
+	_, err = batchOf("", req).answerTo([]byte("-OOM x\r\n"))
 	require.EqualError(t, err, "OOM x")
 }
 
 func TestReplyIsBounded(t *testing.T) {
 	t.Parallel()
 	var b replyBuffer
-	b.expect(1)
+	b.expect(1, 1)
 	_, err := b.Write(make([]byte, replyBase))
 	require.NoError(t, err)
-	_, err = b.Write(make([]byte, replyPerBucket+1))
+	_, err = b.Write(make([]byte, 4*replyPerNumber+1))
 	require.ErrorIs(t, err, errReply)
 }
 
@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("*7\r\n:3\r\n:7\r\n:999999999999999999\r\n"))
 	req := twoBuckets(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := decode(data, req)
+		d, err := batchOf("", req).answerTo(data)
 		if err != nil {
 			require.Zero(t, d)
 			return

@@ -12,6 +12,7 @@ type run struct {
 	context context.Context // its own life, not a caller's
 	end     context.CancelFunc
 	wait    sync.WaitGroup
+	senders *senders
 	warm    chan struct{}
 	warmed  bool
 }
@@ -21,9 +22,13 @@ func (n *Node) begin() *run {
 	r := &run{node: n, warm: make(chan struct{})}
 	r.context, r.end = context.WithCancel(context.Background())
 	n.lastDial.Store(nil)
+	r.senders = newSenders(n, r.context)
 	n.current.Store(r.newGeneration())
 	n.beginOnce()
 	r.wait.Go(r.supervise)
+	for range n.options.senders.most {
+		r.wait.Go(r.senders.send)
+	}
 	return r
 }
 
@@ -43,6 +48,7 @@ func (r *run) finish() {
 	if r == nil {
 		return
 	}
+	r.senders.end(r.node.notRunning())
 	r.end()
 	done := make(chan struct{})
 	go func() {

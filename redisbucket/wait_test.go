@@ -117,13 +117,12 @@ func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision 
 	}
 	replace("call('TIME')", fmt.Sprintf("{'%d', '%d'}", q.at.Unix(), q.at.Nanosecond()/1000))
 	if q.longWay {
-		replace("if n == 1 and", "if false and")
+		replace("argv[argument] == '1'", "false")
 	}
-	var a arguments
-	a.encode(b.prefix, &req)
-	command := redis.NewRawCmd(t.Context(), a.command("eval", text)...)
+	batch := batchOf(b.prefix, &req)
+	command := redis.NewRawCmd(t.Context(), batch.command("eval", text)...)
 	require.NoError(t, b.redis.Process(t.Context(), command))
-	d, err := decode(command.Val(), &req)
+	d, err := batch.answerTo(command.Val())
 	require.NoError(t, err)
 	return d
 }

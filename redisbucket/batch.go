@@ -1,0 +1,167 @@
+package redisbucket
+
+import (
+	"github.com/caddygate/ratelimit/limit"
+)
+
+const (
+	// maxEntries is how many entries one call of the script has at most. Redis
+	// answers nobody else meanwhile, so it is also what bounds everyone's wait.
+	maxEntries = 64
+	// maxWaiters is how many callers one call answers at most: many may share an
+	// entry.
+	maxWaiters = 1024
+	// indexSize is a power of two that leaves half of the index empty.
+	indexSize = 2 * maxEntries
+)
+
+// batch is what one call of the script asks for, and then its answer. It is used
+// again.
+type batch struct {
+	entries []entry
+	index   [indexSize]uint8 // by a waiter's hash: the number of an entry and 1, or 0
+	waiters int
+	buckets int
+	list    []any         // the command
+	states  []limit.State // of every bucket of every entry, in order
+}
+
+// entry is one entry of the script's call: a waiter, or several that each ask for
+// one unit of the same.
+type entry struct {
+	chain   // who asks
+	keys    int64
+	count   int64
+	granted int64
+}
+
+// reset makes the batch empty.
+func (b *batch) reset() {
+	clear(b.entries)
+	clear(b.list)
+	clear(b.index[:])
+	b.entries, b.list, b.states = b.entries[:0], b.list[:0], b.states[:0]
+	b.waiters, b.buckets = 0, 0
+}
+
+// room is how many more waiters fit in, whatever they ask for.
+func (b *batch) room() int { return min(maxEntries-len(b.entries), maxWaiters-b.waiters) }
+
+// add takes a waiter in: to those that ask for the same, if there are any. One
+// that takes tokens ahead, or only looks, stays alone.
+func (b *batch) add(w *waiter) {
+	b.waiters++
+	if w.count == 1 && b.join(w) {
+		return
+	}
+	keys := len(w.keys)
+	b.buckets += keys
+	b.entries = append(b.entries, entry{keys: int64(keys), count: w.count})
+	b.entries[len(b.entries)-1].append(w)
+}
+
+// join adds a waiter to an entry. Where there is none for it, the entry to come
+// is entered in the index.
+func (b *batch) join(w *waiter) bool {
+	at := w.hash % indexSize
+	for ; b.index[at] != 0; at = (at + 1) % indexSize {
+		if e := &b.entries[b.index[at]-1]; e.first.same(w) {
+			e.append(w)
+			e.count++
+			return true
+		}
+	}
+	b.index[at] = uint8(len(b.entries) + 1)
+	return false
+}
+
+// encode makes the command, whose script is named later by command. The layout
+// is that of the header of take.lua. The arguments are pointers into entries and
+// waiters, because the client takes those without allocating.
+func (b *batch) encode() {
+	list := append(b.list[:0], nil, nil, b.buckets)
+	for i := range b.entries {
+		w := b.entries[i].first
+		for k := range w.keys {
+			list = append(list, &w.keys[k])
+		}
+	}
+	list = append(list, len(b.entries))
+	for i := range b.entries {
+		e := &b.entries[i]
+		list = append(list, &e.keys, &e.first.cost, &e.count)
+		for k := range e.first.rules {
+			rule := &e.first.rules[k]
+			algorithm := uint8(max(rule.Algorithm, limit.TokenBucket))
+			list = append(list, algorithm, &rule.Capacity, &rule.Refill, &rule.WindowMillis)
+		}
+	}
+	b.list = list
+}
+
+// command names the script: by its digest, or as its whole text.
+func (b *batch) command(name, script any) []any {
+	b.list[0], b.list[1] = name, script
+	return b.list
+}
+
+// each calls visit with every waiter, the oldest of an entry first. What visit
+// does to the waiter may end its use here.
+func (b *batch) each(visit func(*waiter)) {
+	for i := range b.entries {
+		b.entries[i].each(visit)
+	}
+}
+
+// share gives every waiter its answer, or the error that ended the call.
+func (b *batch) share(err error) {
+	if err != nil {
+		b.each(func(w *waiter) { w.err = err })
+		return
+	}
+	states := b.states
+	for i := range b.entries {
+		e := &b.entries[i]
+		e.share(states[:e.keys])
+		states = states[e.keys:]
+	}
+}
+
+// share answers the waiters of an entry as if they had been asked one after
+// another at one instant: the oldest are granted, and see more remaining.
+func (e *entry) share(states []limit.State) {
+	if e.first == e.last {
+		e.first.decide(e.granted, 0, states)
+		return
+	}
+	later := e.granted
+	for w := e.first; w != nil; w = w.next {
+		granted := int64(0)
+		if later > 0 {
+			later--
+			granted = 1
+		}
+		w.decide(granted, later*w.cost, states)
+	}
+}
+
+// decide sets the answer: the states after the call, as they were before others
+// took later tokens.
+func (w *waiter) decide(granted, later int64, states []limit.State) {
+	w.decision = limit.Decision{Granted: granted, Source: limit.SourceRedis, First: w.before(states[0], later)}
+	if len(states) == 1 {
+		return
+	}
+	w.decision.Rest = make([]limit.State, len(states)-1)
+	for i, state := range states[1:] {
+		w.decision.Rest[i] = w.before(state, later)
+	}
+}
+
+func (w *waiter) before(state limit.State, later int64) limit.State {
+	if later > 0 {
+		state.Remaining += later
+		state.RetryAfter = 0 // what later ones got was there for this one's next unit
+	}
+	return state
+}

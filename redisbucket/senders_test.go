@@ -1,0 +1,394 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/servertest"
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// answer is what a Take returned.
+type answer struct {
+	limit.Decision
+	err  error
+	took time.Duration
+}
+
+// queued is a proxied Limiter with one place, which a call of another tenant
+// holds, so that what is asked meanwhile waits for one batch.
+type queued struct {
+	*proxied
+	done chan answer // the other tenant's
+}
+
+// hold makes the one place busy until release.
+func hold(t *testing.T, o Options) *queued {
+	t.Helper()
+	o.senders = senderBounds{1, 1}
+	q := &queued{throughProxy(t, o), make(chan answer, 1)}
+	take(t, q, rule(t, 1000, 0.001)) // the script is there
+	require.NoError(t, q.Reset(t.Context(), theKey))
+	q.proxy.Set(t, servertest.Fault{Silent: true})
+	calls := q.proxy.Commands("EVALSHA")
+	req := askFor(rule(t, 10, 0.001), 1, 1)
+	req.Buckets[0].Key.Tenant = "other"
+	go func() { q.done <- timed(t.Context(), q, req) }()
+	require.Eventually(t, func() bool { return q.proxy.Commands("EVALSHA") > calls }, 10*time.Second, 100*time.Microsecond)
+	return q
+}
+
+// release gives the place back, under another fault.
+func (q *queued) release(t *testing.T, f servertest.Fault) {
+	t.Helper()
+	q.proxy.Set(t, f)
+	require.NoError(t, (<-q.done).err)
+}
+
+func timed(ctx context.Context, l limit.Limiter, req limit.Request) answer {
+	began := time.Now()
+	d, err := l.Take(ctx, req)
+	return answer{d, err, time.Since(began)}
+}
+
+// await waits until the senders are as wanted.
+func (p *proxied) await(t *testing.T, wanted func(*senders) bool) {
+	t.Helper()
+	s := p.node.current.Load().senders
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return wanted(s)
+	}, 10*time.Second, 100*time.Microsecond)
+}
+
+// enqueue has the requests wait, in this order. The function that it returns
+// waits for their answers.
+func (q *queued) enqueue(t *testing.T, requests ...limit.Request) (answers func() []answer) {
+	t.Helper()
+	all := make([]answer, len(requests))
+	var wait sync.WaitGroup
+	for i, req := range requests {
+		wait.Go(func() { all[i] = timed(t.Context(), q, req) })
+		q.await(t, func(s *senders) bool { return s.waiting == i+1 })
+	}
+	return func() []answer { wait.Wait(); return all }
+}
+
+// decided has the requests decided in one batch, or some.
+func (q *queued) decided(t *testing.T, requests ...limit.Request) []answer {
+	t.Helper()
+	answers := q.enqueue(t, requests...)
+	q.release(t, servertest.Fault{})
+	return answers()
+}
+
+// askFor is a request with time enough.
+func askFor(r limit.Rule, cost, count int64) limit.Request {
+	req := ask(r)
+	req.Cost, req.Count = cost, count
+	req.Deadline = time.Now().Add(time.Minute)
+	return req
+}
+
+func TestT4Waiting(t *testing.T) {
+	t.Parallel()
+	p := throughProxy(t, Options{senders: senderBounds{2, 2}})
+	r := rule(t, 1000, 0.001)
+	take(t, p, r)
+	p.proxy.Set(t, servertest.Fault{ReplyDelay: 4 * time.Millisecond})
+	answers := make([]answer, 40)
+	var wait sync.WaitGroup
+	for i := range answers {
+		wait.Go(func() {
+			req := ask(r)
+			req.Deadline = time.Now().Add(5 * time.Millisecond)
+			answers[i] = timed(t.Context(), p, req)
+		})
+	}
+	wait.Wait()
+	longest, reasons := time.Duration(0), map[string]int{}
+	for _, a := range answers {
+		longest = max(longest, a.took)
+		reasons[Reason(a.err)]++
+	}
+	t.Logf("the longest took %s; %v", longest, reasons)
+	require.Less(t, longest, patience)
+	require.Len(t, answers, reasons[""]+reasons["wait"]+reasons["timeout"])
+	require.Less(t, p.proxy.Commands("EVALSHA"), 40)
+}
+
+func TestA17BatchOfCosts(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	r := rule(t, 3, 0.001)
+	calls := q.proxy.Commands("EVALSHA")
+	answers := q.decided(t, askFor(r, 1, 1), askFor(r, 3, 1))
+	require.NoError(t, answers[0].err)
+	require.Equal(t, int64(1), answers[0].Granted)
+	require.Equal(t, int64(2), answers[0].First.Remaining)
+	require.NoError(t, answers[1].err)
+	require.Zero(t, answers[1].Granted)
+	require.Equal(t, int64(2), answers[1].First.Remaining)
+	require.Positive(t, answers[1].First.RetryAfter)
+	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
+}
+
+// TestA17BatchOfRules: two rules for one key are two entries, and another type
+// under a key is a matter of that key.
+func TestA17BatchOfRules(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	client := q.server.Client(t)
+	require.NoError(t, client.Set(t.Context(), "rl:{t1}:foreign", "x", 0).Err())
+	foreign := askFor(rule(t, 5, 0.001), 1, 1)
+	foreign.Buckets[0].Key.Route = "foreign"
+	calls := q.proxy.Commands("EVALSHA")
+	answers := q.decided(t, askFor(rule(t, 10, 0.001), 1, 1), foreign, askFor(rule(t, 20, 0.001), 1, 1), askFor(rule(t, 10, 0.001), 1, 1))
+	for i, remaining := range []int64{8, 4, 7, 8} {
+		if i == 0 {
+			remaining = 9 // the fourth is added up with the first
+		}
+		require.NoError(t, answers[i].err)
+		require.Equal(t, int64(1), answers[i].Granted, i)
+		require.Equal(t, remaining, answers[i].First.Remaining, i)
+	}
+	require.Equal(t, "hash", client.Type(t.Context(), "rl:{t1}:foreign").Val())
+	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
+	require.Empty(t, q.node.Status().LastReason)
+}
+
+// TestBatchAddsUp: the oldest pass first, and see more remaining.
+func TestBatchAddsUp(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	r, wide := rule(t, 7, 0.001), rule(t, 100, 0.001)
+	both := func() limit.Request {
+		req := askFor(r, 2, 1)
+		req.Buckets = append(req.Buckets, limit.Bucket{Key: limit.Key{Tenant: "t1", Route: "wide"}, Rule: wide})
+		return req
+	}
+	calls := q.proxy.Commands("EVALSHA")
+	answers := q.decided(t, both(), both(), both(), both(), both())
+	for i, a := range answers {
+		require.NoError(t, a.err)
+		passes := i < 3
+		require.Equal(t, passes, a.Granted == 1, i)
+		left := max(1, 5-2*int64(i))
+		require.Equal(t, left, a.At(0).Remaining, i)
+		require.Equal(t, max(94, 98-2*int64(i)), a.At(1).Remaining, i)
+		require.Equal(t, left < 2, a.At(0).RetryAfter > 0, i)
+		require.Zero(t, a.At(1).RetryAfter)
+	}
+	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
+}
+
+// TestBatchKeepsPrefetchApart: whoever wants several gets as many as there are,
+// and a look changes nothing.
+func TestBatchKeepsPrefetchApart(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	r := rule(t, 8, 0.001)
+	answers := q.decided(t, askFor(r, 1, 1), askFor(r, 1, 5), askFor(r, 1, 0), askFor(r, 1, 1), askFor(r, 1, 5), askFor(r, 1, 0))
+	for i, want := range []struct{ granted, remaining int64 }{{1, 7}, {5, 1}, {0, 1}, {1, 6}, {1, 0}, {0, 0}} {
+		require.NoError(t, answers[i].err)
+		require.Equal(t, want.granted, answers[i].Granted, i)
+		require.Equal(t, want.remaining, answers[i].First.Remaining, i)
+	}
+}
+
+// TestBatchIsBounded asks for more tenants than fit into one call, and more
+// callers of one tenant than there are entries.
+func TestBatchIsBounded(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	r := rule(t, 1000, 0.001)
+	var requests []limit.Request
+	for i := range maxEntries + 1 {
+		req := askFor(r, 1, 1)
+		req.Buckets[0].Key.Tenant = fmt.Sprint("tenant", i)
+		requests = append(requests, req, req, req)
+	}
+	calls := q.proxy.Commands("EVALSHA")
+	for i, a := range q.decided(t, requests...) {
+		require.NoError(t, a.err)
+		require.Equal(t, int64(1), a.Granted)
+		require.Equal(t, int64(999-i%3), a.First.Remaining)
+	}
+	require.Equal(t, calls+2, q.proxy.Commands("EVALSHA"))
+}
+
+func TestLeavingBeforeSending(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan answer, 1)
+	go func() { left <- timed(ctx, q, askFor(rule(t, 10, 0.001), 1, 1)) }()
+	q.await(t, func(s *senders) bool { return s.waiting == 1 })
+	leave()
+	a := <-left
+	require.ErrorIs(t, a.err, context.Canceled)
+	require.Equal(t, "canceled", Reason(a.err))
+	q.release(t, servertest.Fault{})
+	require.Zero(t, q.server.Client(t).Exists(t.Context(), tokenKey).Val(), "it is not sent")
+}
+
+// TestLeavingAfterSending: the unit is lost, others get their answers, and
+// nothing is sent again.
+func TestLeavingAfterSending(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{Breaker: Breaker{Failures: 1}})
+	r := rule(t, 10, 0.001)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan answer, 1)
+	go func() { left <- timed(ctx, q, askFor(r, 1, 1)) }()
+	q.await(t, func(s *senders) bool { return s.waiting == 1 })
+	stays := make(chan answer, 1)
+	go func() { stays <- timed(t.Context(), q, askFor(r, 1, 1)) }()
+	q.await(t, func(s *senders) bool { return s.waiting == 2 })
+	q.release(t, servertest.Fault{ReplyDelay: patience})
+	q.await(t, func(s *senders) bool { return s.waiting == 0 })
+	leave()
+	require.Equal(t, "canceled", Reason((<-left).err))
+	a := <-stays
+	require.NoError(t, a.err)
+	require.Equal(t, int64(8), a.First.Remaining)
+	q.proxy.Set(t, servertest.Fault{})
+	require.Equal(t, int64(7), take(t, q, r).First.Remaining)
+	require.Equal(t, "closed", q.node.Status().Breaker)
+}
+
+// TestCallOutlivesHaste: one caller's little time is not the call's, so a reply
+// that is late for it costs neither the connection nor the others' answers.
+func TestCallOutlivesHaste(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{Breaker: Breaker{Failures: 1}})
+	r := rule(t, 10, 0.001)
+	hasty := ask(r)
+	hasty.Deadline = time.Now().Add(2 * patience)
+	late, stays := make(chan answer, 1), make(chan answer, 1)
+	go func() { late <- timed(t.Context(), q, hasty) }()
+	go func() { stays <- timed(t.Context(), q, askFor(r, 1, 1)) }()
+	q.await(t, func(s *senders) bool { return s.waiting == 2 })
+	q.release(t, servertest.Fault{SilentFor: []string{"EVALSHA"}})
+	require.Equal(t, "timeout", Reason((<-late).err))
+	q.proxy.Set(t, servertest.Fault{})
+	a := <-stays
+	require.NoError(t, a.err)
+	require.Equal(t, int64(1), a.Granted)
+	require.Equal(t, "closed", q.node.Status().Breaker)
+	require.Equal(t, laneCount, q.proxy.Accepted(), "no connection was replaced")
+}
+
+// TestBatchIsOneFailure: however many wait for a call, it fails once.
+func TestBatchIsOneFailure(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{Breaker: Breaker{Failures: 2}})
+	r := rule(t, 10, 0.001)
+	var requests []limit.Request
+	for range 10 {
+		req := askFor(r, 1, 1)
+		req.Deadline = time.Now().Add(2 * patience)
+		requests = append(requests, req)
+	}
+	answers := q.enqueue(t, requests...)
+	q.release(t, servertest.Fault{SilentFor: []string{"EVALSHA"}})
+	for _, a := range answers() {
+		require.Equal(t, "timeout", Reason(a.err))
+	}
+	q.await(t, func(s *senders) bool { return s.busy == 0 })
+	require.Equal(t, "closed", q.node.Status().Breaker, "one call failed, not ten")
+	_, err := quick(q, r)
+	require.Equal(t, "timeout", Reason(err))
+	require.Equal(t, "open", q.node.Status().Breaker)
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	ctx, leave := context.WithCancel(t.Context())
+	req := askFor(rule(t, 10, 0.001), 1, 1)
+	var wait sync.WaitGroup
+	for range maxWaiting {
+		wait.Go(func() { _, _ = q.Take(ctx, req) })
+	}
+	q.await(t, func(s *senders) bool { return s.waiting == maxWaiting })
+	a := timed(t.Context(), q, req)
+	require.ErrorIs(t, a.err, errFull)
+	require.Equal(t, "wait", Reason(a.err))
+	require.Less(t, a.took, patience)
+	require.Equal(t, "closed", q.node.Status().Breaker)
+	leave()
+	wait.Wait()
+}
+
+// TestStopAnswersThoseWhoWait stops with a full queue.
+func TestStopAnswersThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	req := askFor(rule(t, 10, 0.001), 1, 1)
+	answers := q.enqueue(t, req, req, req)
+	require.NoError(t, q.node.Destruct())
+	for _, a := range answers() {
+		require.Equal(t, "closed", Reason(a.err))
+		require.Less(t, a.took, 10*time.Second)
+	}
+	require.Error(t, (<-q.done).err)
+}
+
+// TestLinger: while a call is under way, a sender waits for company; with none it
+// does not.
+func TestLinger(t *testing.T) {
+	t.Parallel()
+	const linger = 100 * time.Millisecond
+	p := throughProxy(t, Options{Linger: linger, senders: senderBounds{2, 2}})
+	r := rule(t, 10, 0.001)
+	take(t, p, r)
+	calls := p.proxy.Commands("EVALSHA")
+	p.proxy.Set(t, servertest.Fault{ReplyDelay: 2 * linger})
+	req := askFor(r, 1, 1)
+	var wait sync.WaitGroup
+	for i := range 3 {
+		wait.Go(func() {
+			a := timed(t.Context(), p, req)
+			require.NoError(t, a.err)
+			require.Equal(t, int64(1), a.Granted)
+		})
+		p.await(t, func(s *senders) bool { return s.busy == min(i+1, 2) })
+		if i == 0 {
+			require.Eventually(t, func() bool { return p.proxy.Commands("EVALSHA") == calls+1 }, 10*time.Second, time.Millisecond, "alone it goes at once")
+		}
+	}
+	wait.Wait()
+	require.Equal(t, calls+2, p.proxy.Commands("EVALSHA"), "the second waited for the third")
+}
+
+func TestPace(t *testing.T) {
+	t.Parallel()
+	p := pace{bounds: senderBounds{2, 8}, places: 2}
+	p.travelled(time.Millisecond)
+	for range 100 {
+		p.waited(100 * time.Microsecond)
+		p.travelled(time.Millisecond)
+	}
+	require.Equal(t, 2, p.places, "a tenth of the round trip is no wait")
+	for range 100 {
+		p.waited(300 * time.Microsecond)
+	}
+	require.Equal(t, 8, p.places)
+	for range 100 {
+		p.waited(200 * time.Microsecond)
+	}
+	require.Equal(t, 8, p.places, "it is worth keeping")
+	for range 100 {
+		p.waited(0)
+	}
+	require.Equal(t, 2, p.places)
+	p.travelled(0)
+	require.InDelta(t, time.Millisecond, p.trip, 1)
+}

@@ -1,0 +1,117 @@
+package redisbucket
+
+import (
+	"bytes"
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// waiter is one Take under way: what it asks for and, in the end, the answer. It
+// holds copies, because a caller that leaves takes its request along while the
+// call goes on. It is used again.
+type waiter struct {
+	names []byte    // of its keys, one after another
+	keys  []keyName // parts of names
+	rules []limit.Rule
+	cost  int64
+	count int64
+	hash  uint64 // of names
+
+	arrived  time.Time
+	latest   time.Time // when the answer is of no more use to the request
+	deadline time.Time // latest, or the end of the caller's context if that is earlier
+
+	stage      stage // guarded by the senders' mutex
+	prev, next *waiter
+	timer      *time.Timer
+	answered   chan struct{} // receives once the answer is there
+	decision   limit.Decision
+	err        error
+}
+
+// stage is how far a waiter has come, and so who may touch it.
+type stage uint8
+
+const (
+	stageQueued   stage = iota // it waits in the queue; its caller may take it out
+	stageSent                  // a call asks for it
+	stageLeft                  // a call asks for it, and its caller is gone
+	stageAnswered              // it has its answer; only its caller touches it
+)
+
+// keyName is the name of a key as an argument of a command.
+type keyName struct{ text []byte }
+
+// MarshalBinary returns the name.
+func (k *keyName) MarshalBinary() ([]byte, error) { return k.text, nil }
+
+func newWaiter() *waiter {
+	w := &waiter{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// ask fills the waiter with a request.
+func (w *waiter) ask(prefix string, req *limit.Request) {
+	w.names, w.keys, w.rules = w.names[:0], w.keys[:0], w.rules[:0]
+	for i := range req.Buckets {
+		bucket := &req.Buckets[i]
+		begin := len(w.names)
+		w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
+		w.keys = append(w.keys, keyName{w.names[begin:]})
+		w.rules = append(w.rules, bucket.Rule)
+	}
+	w.cost, w.count = req.Cost, req.Count
+	w.stage, w.decision, w.err = stageQueued, limit.Decision{}, nil
+}
+
+// limitTime sets the times. A request without a deadline has a second.
+func (w *waiter) limitTime(ctx context.Context, deadline time.Time) {
+	w.arrived = time.Now()
+	w.latest = deadline
+	if deadline.IsZero() {
+		w.latest = w.arrived.Add(outerTimeout)
+	}
+	w.deadline = w.latest
+	if caller, ok := ctx.Deadline(); ok && caller.Before(w.deadline) {
+		w.deadline = caller
+	}
+}
+
+// early reports whether the caller leaves before its request's deadline.
+func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
+
+// same reports whether another one asks for the same, so that one entry can ask
+// for both.
+func (w *waiter) same(other *waiter) bool {
+	return w.hash == other.hash && w.cost == other.cost && len(w.keys) == len(other.keys) &&
+		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules)
+}
+
+// hashWith sets the hash by which waiters that ask for the same find each other.
+func (w *waiter) hashWith(seed maphash.Seed) { w.hash = maphash.Bytes(seed, w.names) }
+
+// departed is the error of a caller that leaves: one whose own context ended, or
+// one that Redis or the queue kept too long.
+func (w *waiter) departed(ctx context.Context, left stage) error {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.Canceled):
+		return err
+	case err != nil, w.early():
+		return errEarly
+	case left == stageQueued:
+		return errWait
+	default:
+		return fmt.Errorf("waiting for the answer of Redis: %w", context.DeadlineExceeded)
+	}
+}
+
+// Interface guards.
+var _ encoding.BinaryMarshaler = (*keyName)(nil)
