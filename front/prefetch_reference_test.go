@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,40 @@ func (w *watch) check(t *testing.T, seed uint64, n int64) {
 		begin = end
 	}
 	require.LessOrEqual(t, w.admitted[len(w.admitted)-1], w.granted.Load())
+}
+
+// TestPrefetchOfOneHotKey has 20 instances, a ms from their bucket, that share 20,000
+// requests a second: a call decides for about 50, and nearly all pass.
+func TestPrefetchOfOneHotKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const instances, each = 20, 300
+		next := &counted{Limiter: localbucket.New(localbucket.NewStore(), localbucket.Options{})}
+		next.before = func(limit.Request) { time.Sleep(500 * time.Microsecond) } // in the bubble's time
+		next.after = func(limit.Request, limit.State) { time.Sleep(500 * time.Microsecond) }
+		a := ahead(t, 25_000, 25_000, 50)
+		var all crowd
+		var group sync.WaitGroup
+		for i := range instances {
+			prefetch := &front.Prefetch{Next: next, Store: front.NewPrefetchStore(), Instances: instances}
+			random := rand.New(rand.NewPCG(uint64(i), 20))
+			group.Go(func() {
+				for at := range 200 + each {
+					if at == 200 && i == 0 { // by now all are warm
+						next.taken()
+					}
+					all.add(t.Context(), prefetch, 1, requestFor(a))
+					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Millisecond)))
+				}
+			})
+		}
+		group.Wait()
+		all.group.Wait()
+		calls := next.taken()
+		t.Logf("%.1f decisions a call", instances*each/float64(calls))
+		require.Equal(t, int64(instances*(200+each)), all.granted)
+		require.Less(t, calls, int64(instances*each/35))
+	})
 }
 
 // TestPrefetchUnderRace has many at once, some of which leave, with late answers,

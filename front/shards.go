@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -28,6 +29,10 @@ type Shards struct {
 	// It is called by several at once. Default: math/rand/v2's IntN.
 	Random func(n int) int
 
+	// Clock tells the time that is left until a request's deadline. Default:
+	// time.Now.
+	Clock func() time.Time
+
 	// scratch holds *[1]limit.Bucket, for parts that Next is asked about.
 	scratch sync.Pool
 }
@@ -35,8 +40,10 @@ type Shards struct {
 // Take decides for a bucket that is split by its parts, one after another until
 // the count is reached. Of the parts that were asked, Remaining is the sum, and so
 // at most what the bucket holds; RetryAfter is the shortest, and so at least the
-// wait; ResetAfter is the longest. A look, with Count 0, asks them all. An error
-// of Next is returned only where nothing was granted before it.
+// wait; ResetAfter is the longest. A look, with Count 0, asks them all. The answer
+// is that of the parts asked so far where the deadline leaves no time for another,
+// and where Next errs after a part has answered: a refusal that may be one too many
+// is better than a fallback that admits beside parts which are empty.
 //
 // A split bucket is a token bucket, alone in its request, with a cost of 1: all
 // else is an error that wraps errors.ErrUnsupported.
@@ -79,17 +86,18 @@ func (s *Shards) takeParts(ctx context.Context, req limit.Request, part *[1]limi
 	n := parts(&whole)
 	total := sum{wanted: req.Count}
 	first := s.random(int(n))
+	pace := newPace(req.Deadline, s.Clock)
 	for i := range n {
 		part[0] = partOf(whole, (int64(first)+i)%n)
 		req.Buckets, req.Count = part[:], total.wanted-total.decision.Granted
 		decision, err := s.Next.Take(ctx, req)
 		if err != nil {
-			if total.decision.Granted > 0 {
-				break
+			if i == 0 || total.decision.Granted == 0 && ctx.Err() != nil {
+				return limit.Decision{}, err
 			}
-			return limit.Decision{}, err
+			break
 		}
-		if total.add(decision, i == 0); total.reached() {
+		if total.add(decision, i == 0); total.reached() || !pace.allowsAnother() {
 			break
 		}
 	}
@@ -128,6 +136,37 @@ func (s *sum) add(d limit.Decision, first bool) {
 
 // reached reports whether no other part needs to be asked.
 func (s *sum) reached() bool { return s.wanted > 0 && s.decision.Granted >= s.wanted }
+
+// pace tells whether there is time for another question, which may take twice as
+// long as any before it.
+type pace struct {
+	deadline time.Time // zero: there is always time
+	clock    func() time.Time
+	since    time.Time
+	longest  time.Duration
+}
+
+func newPace(deadline time.Time, clock func() time.Time) pace {
+	if clock == nil {
+		clock = time.Now
+	}
+	p := pace{deadline: deadline, clock: clock}
+	if !deadline.IsZero() {
+		p.since = clock()
+	}
+	return p
+}
+
+// allowsAnother is called after each question.
+func (p *pace) allowsAnother() bool {
+	if p.deadline.IsZero() {
+		return true
+	}
+	now := p.clock()
+	p.longest = max(p.longest, now.Sub(p.since))
+	p.since = now
+	return p.deadline.Sub(now) > 2*p.longest
+}
 
 // splits reports whether the request is about a bucket to split. The error says
 // why one cannot be.

@@ -192,34 +192,69 @@ func TestShardsSource(t *testing.T) {
 	}
 }
 
-// TestShardsFail: an error is one, unless something was granted before it.
+// TestShardsFail: an error is one where nothing was answered before it, or the
+// client has left.
 func TestShardsFail(t *testing.T) {
 	t.Parallel()
 	a := sharded(t, 4, 0.001, 2)
-	calls := 0
-	failing := &failingAfter{Limiter: local(new(limittest.Clock)), calls: &calls}
-	shards := &front.Shards{Next: failing}
-	_, err := shards.Take(context.Background(), requestFor(a))
-	require.ErrorIs(t, err, errDown)
-	failing.good, calls = 1, 0
-	require.Equal(t, int64(2), take(t, shards, 1, 3, a).Granted, "what one part gave")
-	failing.good, calls = 1, 0
-	shards.Random = func(int) int { return 0 }
-	require.NoError(t, shards.Reset(context.Background(), a.Key))
-}
-
-// failingAfter is a Limiter that fails after some calls.
-type failingAfter struct {
-	limit.Limiter
-	good  int
-	calls *int
-}
-
-func (f *failingAfter) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
-	if *f.calls++; *f.calls > f.good {
-		return limit.Decision{}, errDown
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, c := range []struct {
+		good    int
+		granted int64
+		count   int64
+		leaves  bool
+		err     error
+	}{
+		{good: 0, count: 1, err: errDown},
+		{good: 1, granted: 2, count: 3},
+		{good: 1, granted: 0, count: 1},
+		{good: 1, granted: 2, count: 3, leaves: true},
+		{good: 1, granted: 0, count: 1, leaves: true, err: errDown},
+	} {
+		next := &fake{decision: limit.Decision{Granted: c.granted, First: limit.State{RetryAfter: time.Second}}}
+		next.onTake = func() {
+			if len(next.taken) > c.good {
+				next.decision, next.err = limit.Decision{}, errDown
+			}
+		}
+		if c.leaves {
+			cancel()
+		}
+		request := requestFor(a)
+		request.Count = c.count
+		d, err := (&front.Shards{Next: next}).Take(ctx, request)
+		require.ErrorIs(t, err, c.err, c)
+		require.Len(t, next.taken, c.good+1)
+		if err == nil {
+			require.Equal(t, c.granted, d.Granted)
+			require.Equal(t, time.Second, d.First.RetryAfter)
+		}
 	}
-	return f.Limiter.Take(ctx, req)
+}
+
+// TestShardsInTime: where the deadline leaves no time to ask all parts, those that
+// were asked decide.
+func TestShardsInTime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		each time.Duration
+		want int64
+	}{{0, 16}, {200 * time.Microsecond, 16}, {500 * time.Microsecond, 9}, {time.Millisecond, 4}, {6 * time.Millisecond, 1}} {
+		clock := new(limittest.Clock)
+		next := &counted{Limiter: local(clock), after: func(limit.Request, limit.State) { clock.Advance(t, c.each) }}
+		shards := &front.Shards{Next: next, Clock: clock.Now}
+		a := sharded(t, 16, 1e-6, 16)
+		require.Equal(t, int64(16), takeN(t, shards, 16, a), "without a deadline")
+		next.taken()
+		request := requestFor(a)
+		request.Deadline = clock.Now().Add(5*time.Millisecond + time.Microsecond)
+		d, err := shards.Take(context.Background(), request)
+		require.NoError(t, err)
+		require.Zero(t, d.Granted)
+		require.Positive(t, d.First.RetryAfter)
+		require.Equal(t, c.want, next.taken(), c)
+	}
 }
 
 // TestShardsAgainstOneByOne: split buckets admit as many as whole ones while time
