@@ -104,9 +104,9 @@ func (c *charge) waitsLongerThan(other *charge) bool {
 }
 
 // violatedNames lists the zones that refused the request.
-func (a *answer) violatedNames(from int) []string {
+func (a *answer) violatedNames() []string {
 	var names []string
-	for i := from; i < len(a.charges); i++ {
+	for i := range a.charges {
 		if a.charges[i].outcome == outcomeRefused && a.charges[i].shown() {
 			names = append(names, a.charges[i].zone.name)
 		}

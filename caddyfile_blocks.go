@@ -89,25 +89,15 @@ func flag(dst *bool) func(*caddyfile.Dispenser) error {
 type words struct {
 	dst     *string
 	allowed []string
-	later   []string // not built yet
 }
 
 func word(dst *string, allowed ...string) words { return words{dst: dst, allowed: allowed} }
-
-// pending names the words that are not built yet.
-func (w words) pending(later ...string) words {
-	w.later = later
-	return w
-}
 
 func (w words) read(d *caddyfile.Dispenser) error {
 	name := d.Val()
 	value, err := oneArg(d)
 	if err != nil {
 		return err
-	}
-	if slices.Contains(w.later, value) {
-		return d.Errf("%s %s is not yet supported", name, value)
 	}
 	if !slices.Contains(w.allowed, value) {
 		return d.Errf("%s: unknown word %q: allowed are %s", name, value, strings.Join(w.allowed, ", "))

@@ -206,7 +206,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	current.publish(r)
 	h.account(current.charges[from:], time.Since(started))
-	return h.respond(w, r, next, current, from)
+	violated := current.violated(from)
+	if violated < 0 {
+		h.tellShadows(r, current.charges[from:])
+		current.showNearest(from, h.style)
+		return current.pass(w, r, next)
+	}
+	h.tellRefusal(r, &current.charges[violated])
+	return current.refuse(w, r, violated, h.style)
 }
 
 // identify finds out whose request it is. Zones with keys of their own do that
@@ -252,24 +259,6 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		}
 	}
 	return nil
-}
-
-// respond tells the client what was decided about the charges since from, and
-// calls next unless one of them was refused.
-func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, current *answer, from int) error {
-	violated := current.violated(from)
-	if violated < 0 {
-		h.tellShadows(r, current.charges[from:])
-		current.showNearest(from, h.style)
-		return current.pass(w, r, next)
-	}
-	current.closed = true
-	h.tellRefusal(r, &current.charges[violated])
-	current.refuse(w, violated, h.style)
-	if refuseWithProblem(w, r, current.violatedNames(from)) {
-		return nil
-	}
-	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
 
 // account counts what was decided.

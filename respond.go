@@ -114,10 +114,11 @@ func (a *answer) close(r *http.Request, status int, reason error) error {
 	return caddyhttp.Error(status, reason)
 }
 
-// refuse writes into the header what a client is told that the charge refused.
-func (a *answer) refuse(w http.ResponseWriter, violated int, style headerStyle) {
+// refuse tells the client that the charge refused its request: with a document
+// where it asks for one, and otherwise with the error that `handle_errors` renders.
+func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &a.charges[violated]
-	a.about = violated
+	a.about, a.closed = violated, true
 	header := w.Header()
 	a.fields.erase(header)
 	if c.shown() {
@@ -127,6 +128,10 @@ func (a *answer) refuse(w http.ResponseWriter, violated int, style headerStyle) 
 	if wait := c.state.RetryAfter; wait != limit.Never {
 		header["Retry-After"] = []string{number(max(1, wholeSeconds(wait)))}
 	}
+	if refuseWithProblem(w, r, a.violatedNames()) {
+		return nil
+	}
+	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
 
 // fieldWriter sets our fields again when the header is about to go out, because
