@@ -26,6 +26,7 @@ func arrows() map[string][]string {
 	return map[string][]string{
 		"":                    nil,
 		"cmd/caddy":           nil,
+		"examples/video/load": {},
 		"limit":               {},
 		"limit/limittest":     {"limit"},
 		"lua":                 {},
