@@ -146,6 +146,7 @@ func (s *senders) leave(ctx context.Context, w *waiter) (limit.Decision, error) 
 		s.waiting--
 	case stageSent:
 		w.stage = stageLeft
+	case stageLeft, stageAnswered:
 	}
 	s.mu.Unlock()
 	if stage == stageAnswered {
