@@ -58,9 +58,9 @@ func rulesLevel(event rulecache.Event) zapcore.Level {
 func (a *App) observeRedis(event redisbucket.Event) {
 	level := zapcore.WarnLevel
 	switch event.Kind {
-	case redisbucket.BreakerClosed:
+	case redisbucket.BreakerClosed, redisbucket.Reached:
 		level = zapcore.InfoLevel
-	case redisbucket.VersionTooOld:
+	case redisbucket.VersionTooOld, redisbucket.ClusterNode:
 		level = zapcore.ErrorLevel
 	default:
 	}

@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -46,7 +47,7 @@ func saysNothing(err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.Is(err, errEarly) {
+	if errors.Is(err, errEarly) || errors.Is(err, errSame) {
 		return true
 	}
 	switch replyClass(err) {
@@ -54,6 +55,19 @@ func saysNothing(err error) bool {
 		return true
 	}
 	return false
+}
+
+// counted returns a call's failure in the form that the breaker counts. Calls
+// that were under way when another one failed met the same event, and count as
+// one: a hiccup of Redis, or of this process, is no row of failures.
+func (n *Node) counted(began time.Time, err error) error {
+	last := n.lastCounted.Load()
+	if last != nil && began.Before(*last) {
+		return fmt.Errorf("%w: %w", errSame, err)
+	}
+	now := time.Now()
+	n.lastCounted.CompareAndSwap(last, &now)
+	return err
 }
 
 // stateChanged is called under the breaker's mutex, so it only leaves a note:

@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/servertest"
+	"github.com/caddygate/ratelimit/limit"
 )
 
 func TestF1Breaker(t *testing.T) {
@@ -203,4 +205,70 @@ func TestCallersThatLeave(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, leave)
 	wait.Wait()
 	require.Positive(t, calls.Load())
+}
+
+// TestOneHiccupIsOneFailure has many calls under way when Redis stops answering
+// for a moment: that is no row of failures.
+func TestOneHiccupIsOneFailure(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, server.Addr)
+	l := started(t, Options{URL: "redis://" + proxy.Addr()})
+	ask := func(i int) error {
+		_, err := l.Take(t.Context(), limit.Request{
+			Buckets:  []limit.Bucket{{Key: limit.Key{Tenant: fmt.Sprint("t", i), Route: "a"}, Rule: rule(t, 10, 0.001)}},
+			Cost:     1,
+			Count:    1,
+			Deadline: time.Now().Add(300 * time.Millisecond),
+		})
+		return err
+	}
+	require.NoError(t, ask(0))
+	proxy.Set(t, servertest.Fault{SilentFor: []string{"EVALSHA", "EVAL"}})
+	var wait sync.WaitGroup
+	for i := range 50 {
+		wait.Go(func() {
+			if ask(i) == nil {
+				t.Error("answered by a silent server")
+			}
+		})
+	}
+	wait.Wait()
+	require.Equal(t, "closed", l.Node().Status().Breaker)
+	proxy.Set(t, servertest.Fault{})
+	require.NoError(t, ask(0))
+}
+
+// TestLongTimeout waits for as long as it is asked to.
+func TestLongTimeout(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, server.Addr)
+	l := started(t, Options{URL: "redis://" + proxy.Addr()})
+	proxy.Set(t, servertest.Fault{ReplyDelay: 1500 * time.Millisecond})
+	_, err := l.Take(t.Context(), limit.Request{
+		Buckets:  []limit.Bucket{{Key: theKey, Rule: rule(t, 10, 0.001)}},
+		Cost:     1,
+		Count:    1,
+		Deadline: time.Now().Add(5 * time.Second),
+	})
+	require.NoError(t, err)
+}
+
+// TestUnreachedIsToldOnce tells of a Redis that is not there also while no
+// breaker counts.
+func TestUnreachedIsToldOnce(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	proxy := servertest.NewProxy(t, server.Addr)
+	proxy.Set(t, servertest.Fault{Refuse: true})
+	node, err := NewNode(Options{URL: "redis://" + proxy.Addr(), Breaker: Breaker{Off: true}})
+	require.NoError(t, err)
+	events := make(chan Event, 100)
+	stop := node.Start(func(event Event) { events <- event })
+	defer stop()
+	require.Equal(t, Unreached, (<-events).Kind)
+	time.Sleep(300 * time.Millisecond) // for more attempts
+	proxy.Set(t, servertest.Fault{})
+	require.Equal(t, Reached, (<-events).Kind)
 }

@@ -128,12 +128,12 @@ func (n *Node) notRunning() error {
 // exchange asks once. A script that the server does not know is sent whole, on
 // the same lane, within the same deadline.
 func (c *call) exchange() (struct{}, error) {
+	began := time.Now()
 	if c.failed != nil {
 		c.node.noteFailure(c.failed)
-		return struct{}{}, c.failed
+		return struct{}{}, c.node.counted(began, c.failed)
 	}
 	c.asked = true
-	began := time.Now()
 	err := c.ask()
 	if err == nil && c.other == nil {
 		err = c.batch.decode(c.reply.data)
@@ -147,7 +147,7 @@ func (c *call) exchange() (struct{}, error) {
 		return struct{}{}, fmt.Errorf("%w: %w", errEarly, err)
 	}
 	c.node.noteFailure(err)
-	return struct{}{}, err
+	return struct{}{}, c.node.counted(began, err)
 }
 
 func (c *call) ask() error {

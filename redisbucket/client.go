@@ -11,8 +11,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// outerTimeout bounds every exchange whose own deadline is later or missing.
-const outerTimeout = time.Second
+const (
+	// outerTimeout bounds an exchange that has no deadline of its own.
+	outerTimeout = time.Second
+	// socketTimeout bounds an exchange whatever its deadline: no decision may wait
+	// any longer.
+	socketTimeout = 10 * time.Second
+)
 
 // newClient makes a client of one connection, which it never replaces: one
 // attempt, deadlines from the context, and nothing that asks Redis behind our
@@ -26,8 +31,8 @@ func newClient(o Options, endpoint address, conn net.Conn) *redis.Client {
 		MaxRetries:               -1,
 		DialTimeout:              o.DialTimeout,
 		DialerRetries:            1,
-		ReadTimeout:              outerTimeout,
-		WriteTimeout:             outerTimeout,
+		ReadTimeout:              socketTimeout,
+		WriteTimeout:             socketTimeout,
 		ContextTimeoutEnabled:    true,
 		PoolSize:                 1,
 		PoolTimeout:              outerTimeout,

@@ -24,6 +24,9 @@ var (
 	errReply      = errors.New("reading the reply of Redis")
 	errVersion    = errors.New("this Redis is too old: version 6.2 or Valkey is needed")
 
+	// errSame marks a call that failed with another one that was counted.
+	errSame = errors.New("failing together with another call")
+
 	// errEarly marks a call that a caller's own deadline ended before the
 	// request's, which says nothing about Redis.
 	errEarly = fmt.Errorf("asking for less time than the request's: %w", context.DeadlineExceeded)

@@ -17,6 +17,13 @@ const (
 	// EvictingPolicy: the server's maxmemory-policy lets it evict buckets, which
 	// refills them. It is told once, at the first connection.
 	EvictingPolicy
+	// Unreached: no connection is up, and none could be made. It is told once.
+	Unreached
+	// Reached: a connection could be made after that.
+	Reached
+	// ClusterNode: the server is a node of a Redis Cluster and has not all keys, so
+	// that it cannot decide alone. It is told once.
+	ClusterNode
 )
 
 // String returns a short phrase for logs.
@@ -30,6 +37,12 @@ func (k EventKind) String() string {
 		return "redis version is too old"
 	case EvictingPolicy:
 		return "redis may evict rate limits"
+	case Unreached:
+		return "redis cannot be reached"
+	case Reached:
+		return "redis can be reached again"
+	case ClusterNode:
+		return "redis is a node of a cluster, which is not yet supported"
 	default:
 		return ""
 	}
@@ -43,7 +56,7 @@ type Event struct {
 	// Address is the Node's identity.
 	Address string
 
-	// Detail is the Reason of the last failure for BreakerOpened, the version for
+	// Detail is the Reason of the last failure for BreakerOpened and Unreached, the version for
 	// VersionTooOld, and the policy for EvictingPolicy.
 	Detail string
 

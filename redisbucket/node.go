@@ -30,8 +30,11 @@ type Node struct {
 	breakerSince  atomic.Pointer[time.Time]
 	policyChecked atomic.Bool
 	versionTold   atomic.Bool
-	opened        chan struct{} // the breaker has opened
-	begun         chan struct{} // closed at the first Start, or at Destruct
+	clusterTold   atomic.Bool
+	unreached     atomic.Bool               // and it was told
+	lastCounted   atomic.Pointer[time.Time] // when the breaker last counted a failure
+	opened        chan struct{}             // the breaker has opened
+	begun         chan struct{}             // closed at the first Start, or at Destruct
 	onceBegun     sync.Once
 	events        chan Event
 
@@ -201,10 +204,16 @@ func (n *Node) lastReason() string {
 func (n *Node) attempted(err error) {
 	if err == nil {
 		n.lastDial.Store(nil)
+		if n.unreached.Swap(false) {
+			n.tell(Event{Kind: Reached})
+		}
 	} else {
 		wrapped := fmt.Errorf("%w: %w", errConnection, err)
 		n.noteFailure(wrapped)
 		n.lastDial.Store(&wrapped)
+		if g := n.current.Load(); (g == nil || g.alive.Load() == 0) && !n.unreached.Swap(true) {
+			n.tell(Event{Kind: Unreached, Detail: Reason(err)})
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,4 +233,7 @@ func (n *Node) unreachable() error {
 // noteFailure keeps an error's reason for Status.
 func (n *Node) noteFailure(err error) {
 	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
+	if replyClass(err) == "MOVED" && !n.clusterTold.Swap(true) {
+		n.tell(Event{Kind: ClusterNode})
+	}
 }
