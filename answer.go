@@ -48,7 +48,7 @@ type answer struct {
 	first     [1]charge       // the array of charges, as long as there is one
 	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
 	about     int             // the charge that header and placeholders tell of
-	closed    bool            // it was refused for who it is, and is not to be judged again
+	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
 	fields    fields
 	writer    fieldWriter
@@ -63,11 +63,8 @@ func answerOf(r *http.Request) *answer {
 	return known
 }
 
-func newAnswer() *answer {
-	a := new(answer)
-	a.charges = a.first[:0]
-	return a
-}
+// String is what the request's variables tell of an answer: nothing.
+func (*answer) String() string { return "" }
 
 // charged reports whether the request was held to the bucket already.
 func (a *answer) charged(key limit.Key) bool {
@@ -79,7 +76,12 @@ func (a *answer) charged(key limit.Key) bool {
 	return false
 }
 
-func (a *answer) add(c charge) { a.charges = append(a.charges, c) }
+func (a *answer) add(c charge) {
+	if a.charges == nil {
+		a.charges = a.first[:0]
+	}
+	a.charges = append(a.charges, c)
+}
 
 // violated returns which of the charges since from refused the request: the one
 // with the longest wait, and one that can never grant it before all others. It
@@ -101,16 +103,27 @@ func (c *charge) waitsLongerThan(other *charge) bool {
 	return c.state.RetryAfter == limit.Never || c.state.RetryAfter > other.state.RetryAfter
 }
 
+// violatedNames lists the zones that refused the request.
+func (a *answer) violatedNames() []string {
+	var names []string
+	for i := range a.charges {
+		if a.charges[i].outcome == outcomeRefused && a.charges[i].shown() {
+			names = append(names, a.charges[i].zone.name)
+		}
+	}
+	return names
+}
+
 // showNearest makes the answer tell of the charge that is nearest to empty.
-func (a *answer) showNearest(from int, legacy bool) {
+func (a *answer) showNearest(from int, style headerStyle) {
 	for i := from; i < len(a.charges); i++ {
 		c, about := &a.charges[i], &a.charges[a.about]
-		if c.shown() && (!about.shown() || c.state.Remaining < about.state.Remaining) {
+		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
 			a.about = i
 		}
 	}
-	if legacy && a.charges[a.about].shown() {
-		a.fields.tell(&a.charges[a.about])
+	if (style.legacy || style.ietf) && a.charges[a.about].shown() {
+		a.fields.tell(style, a.charges, a.about)
 	}
 }
 

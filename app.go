@@ -59,13 +59,13 @@ type App struct {
 	// answers 429. Default: `local`.
 	Fallback string `json:"fallback,omitempty"`
 
-	// Which headers tell clients about their limit: `legacy` or `off`; a handler
-	// may say otherwise. `ietf` and `both` are not yet supported. Default:
-	// `legacy`.
+	// Which headers tell clients about their limit: `legacy`, `ietf`, `both` or
+	// `off`; a handler may say otherwise. Default: `legacy`.
 	Headers string `json:"headers,omitempty"`
 
-	// What X-RateLimit-Reset holds: `delta`, the seconds until the bucket is full.
-	// `epoch` is not yet supported. Default: `delta`.
+	// What X-RateLimit-Reset holds: `delta`, the seconds until the bucket is
+	// full, or `epoch`, the Unix time of that moment by this gateway's clock, in
+	// seconds. Default: `delta`.
 	Reset string `json:"reset,omitempty"`
 
 	// How many buckets this gateway keeps in memory at most, from 1 to
@@ -92,6 +92,7 @@ type App struct {
 	fallback *limit.Rule // from Default
 	metrics  *metrics
 	refusals *refusals
+	events   *eventQueue
 	releases []func() error
 	stops    []func()
 }
@@ -124,6 +125,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.check(); err != nil {
 		return err
 	}
+	a.warnOfNoEffect()
 	var err error
 	if a.static, err = staticSnapshot(a.StaticRules); err != nil {
 		return err
@@ -132,6 +134,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.refusals = newRefusals(a.logger)
+	if err := a.provisionEvents(ctx); err != nil {
+		return err
+	}
 	if err := a.provisionRules(ctx); err != nil {
 		return err
 	}
@@ -145,7 +150,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
-	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start())
+	a.stops = append(a.stops, a.store.Bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
 	}
@@ -218,11 +223,9 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
-	fallback := front.FallbackLocal
-	if a.Fallback != "" {
-		if fallback, err = front.ParseFallback(a.Fallback); err != nil {
-			return fmt.Errorf("fallback: %w", err)
-		}
+	fallback, err := a.onFailure()
+	if err != nil {
+		return err
 	}
 	a.limiter = &front.Failover{
 		Primary:   redisbucket.New(node, a.Redis.keyPrefix()),
@@ -249,9 +252,21 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.releases = append(a.releases, release)
 	a.source = source
 	a.settings = a.Rules.settings()
-	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.PoolKey() + ".json"}
+	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
 	return nil
+}
+
+// onFailure returns what happens to requests that Redis cannot decide.
+func (a *App) onFailure() (front.Fallback, error) {
+	if a.Fallback == "" {
+		return front.FallbackLocal, nil
+	}
+	fallback, err := front.ParseFallback(a.Fallback)
+	if err != nil {
+		return 0, fmt.Errorf("fallback: %w", err)
+	}
+	return fallback, nil
 }
 
 func (a *App) instances() int {

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,6 +27,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if !h.Next() {
 		return nil, h.ArgErr()
 	}
+	line := h.Line()
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -34,9 +36,9 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
-	if matcher != nil && len(handler.Routes) == 0 {
+	if matcher != nil && len(handler.Routes) == 0 && len(handler.RateLimits) == 0 {
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
-			zap.String("file", h.File()), zap.Int("line", h.Line()))
+			zap.String("file", h.File()), zap.Int("line", line))
 	}
 	return h.NewRoute(matcher, handler), nil
 }
@@ -66,12 +68,39 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		algorithm   token_bucket|sliding_window_log|sliding_window_counter
 //		cost        <n>|<placeholder>
 //		shadow
-//		headers     legacy|off
+//		headers     legacy|ietf|both|off
 //		log_key
 //	}
 //
+// and that of mholt/caddy-ratelimit:
+//
+//	rate_limit [<matcher>] {
+//		zone <name> {
+//			match {
+//				<matchers>
+//			}
+//			key         <text with placeholders>
+//			window      <duration>
+//			events      <n>
+//			ipv4_prefix <bits>
+//			ipv6_prefix <bits>
+//			algorithm   token_bucket|sliding_window_log|sliding_window_counter
+//			burst       <n>
+//		}
+//		jitter         <part>
+//		sweep_interval <duration>
+//		distributed {
+//			read_interval  <duration>
+//			write_interval <duration>
+//			purge_age      <duration>
+//		}
+//		storage <module>
+//		log_key
+//		disable_metrics
+//	}
+//
 // A unit is s, m, h, d or a duration: 100/s, 5/m, 100/10s. Not yet supported,
-// and refused: prefetch, shards, headers ietf and both, and zones.
+// and refused: prefetch and shards.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
@@ -80,7 +109,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
-	return parseBlock(d, map[string]option{
+	err := parseBlock(d, map[string]option{
 		"tenant":      {parse: h.parseTenant},
 		"guest":       {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
 		"ipv4_prefix": {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
@@ -90,11 +119,20 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"shadow":      {parse: flag(&h.Shadow)},
 		"limit":       {parse: h.parseLimit, repeats: true},
 		"algorithm":   {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
-		"headers":     {parse: word(&h.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
+		"headers":     {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"log_key":     {parse: flag(&h.LogKey)},
 		"prefetch":    {}, "shards": {},
-		"zone": {}, "jitter": {}, "sweep_interval": {}, "disable_metrics": {}, "distributed": {}, "storage": {},
+		"zone":            {parse: h.parseZone, repeats: true},
+		"jitter":          {parse: h.parseJitter},
+		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
+		"disable_metrics": {parse: flag(&h.DisableMetrics)},
+		"distributed":     {parse: h.parseDistributed},
+		"storage":         {parse: h.parseStorage},
 	})
+	if err != nil {
+		return err
+	}
+	return located(d, h.checkMixed())
 }
 
 // checkRouteArg refuses what cannot be a route, with a hint where it is plain
@@ -128,7 +166,7 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 }
 
 func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
-	if err := text(&h.Cost)(d); err != nil {
+	if err := anyText(&h.Cost)(d); err != nil {
 		return err
 	}
 	_, err := newCostSource(h.Cost)
@@ -146,6 +184,9 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 		own.Route = d.Val()
 		if err := checkRouteArg(d, own.Route); err != nil {
 			return err
+		}
+		if !slices.Contains(h.routes(), own.Route) {
+			return d.Errf("%q is not a route of this directive", own.Route)
 		}
 	}
 	if d.NextArg() {
@@ -186,19 +227,18 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		default   <n>/<unit> [burst <n>]
 //		instances <n>
 //		fallback  local|allow|deny
-//		headers   legacy|off
-//		reset     delta
+//		headers   legacy|ietf|both|off
+//		reset     delta|epoch
 //		max_keys  <n>
 //		guest_secret <text>
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password, linger, instances auto, headers ietf and both, reset epoch,
-// region, and in a rule prefetch and shards.
+// sentinel_password, linger, instances auto, region, and in a rule prefetch and shards.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
-		return d.ArgErr()
+		return d.Err("the global option rate_limit takes a block and no arguments")
 	}
 	return parseBlock(d, map[string]option{
 		"redis":        {parse: a.parseRedis},
@@ -206,11 +246,11 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"rule":         {parse: a.parseRule, repeats: true},
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
-		"fallback":     {parse: word(&a.Fallback, "local", "allow", "deny").read},
-		"headers":      {parse: word(&a.Headers, headersLegacy, headersOff).pending("ietf", "both").read},
-		"reset":        {parse: word(&a.Reset, "delta").pending("epoch").read},
+		"fallback":     {parse: a.parseFallback},
+		"headers":      {parse: word(&a.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
+		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
-		"guest_secret": {parse: text(&a.GuestSecret)},
+		"guest_secret": {parse: anyText(&a.GuestSecret)},
 		"region":       {},
 	})
 }
@@ -225,6 +265,14 @@ func (a *App) parseDefault(d *caddyfile.Dispenser) error {
 	}
 	a.Default = &Limit{Capacity: capacity, RefillPerSecond: refill}
 	return nil
+}
+
+func (a *App) parseFallback(d *caddyfile.Dispenser) error {
+	if err := anyText(&a.Fallback)(d); err != nil {
+		return err
+	}
+	_, err := a.onFailure()
+	return located(d, err)
 }
 
 func (a *App) parseInstances(d *caddyfile.Dispenser) error {
@@ -250,24 +298,33 @@ func (a *App) parseRule(d *caddyfile.Dispenser) error {
 	if rule.Capacity, rule.RefillPerSecond, err = parseQuota(d); err != nil {
 		return err
 	}
+	seen := map[string]bool{}
 	for d.NextArg() {
 		name := d.Val()
 		if !d.NextArg() {
 			return d.ArgErr()
 		}
-		switch name {
-		case "algorithm":
+		switch {
+		case seen[name]:
+			return d.Errf("%s stands twice in a rule", name)
+		case name == "algorithm":
 			rule.Algorithm = d.Val()
-		case "mode":
+		case name == "mode":
 			rule.Mode = d.Val()
-		case "prefetch", "shards":
+		case name == "prefetch", name == "shards":
 			return d.Errf("%s in a rule is not yet supported", name)
 		default:
 			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm and mode", name)
 		}
+		seen[name] = true
 	}
 	if _, err := rule.entry("rule"); err != nil {
 		return d.WrapErr(err)
+	}
+	for i := range a.StaticRules {
+		if a.StaticRules[i].Tenant == rule.Tenant && a.StaticRules[i].Route == rule.Route {
+			return d.Errf("another rule is for the same tenant and route %s", rule.Route)
+		}
 	}
 	a.StaticRules = append(a.StaticRules, rule)
 	return nil

@@ -29,6 +29,8 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 		name := d.Val()
 		known, ok := options[name]
 		switch {
+		case !ok && strings.Contains(name, "://"):
+			return d.Err("an address stands where an option should")
 		case !ok:
 			return d.Errf("unknown option %q: allowed here are %s", name, names(options))
 		case known.parse == nil:
@@ -61,8 +63,8 @@ func oneArg(d *caddyfile.Dispenser) (string, error) {
 	return args[0], nil
 }
 
-// text reads any one argument into dst.
-func text(dst *string) func(*caddyfile.Dispenser) error {
+// anyText reads any one argument into dst.
+func anyText(dst *string) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) (err error) {
 		*dst, err = oneArg(d)
 		if err == nil && *dst == "" {
@@ -87,25 +89,15 @@ func flag(dst *bool) func(*caddyfile.Dispenser) error {
 type words struct {
 	dst     *string
 	allowed []string
-	later   []string // not built yet
 }
 
 func word(dst *string, allowed ...string) words { return words{dst: dst, allowed: allowed} }
-
-// pending names the words that are not built yet.
-func (w words) pending(later ...string) words {
-	w.later = later
-	return w
-}
 
 func (w words) read(d *caddyfile.Dispenser) error {
 	name := d.Val()
 	value, err := oneArg(d)
 	if err != nil {
 		return err
-	}
-	if slices.Contains(w.later, value) {
-		return d.Errf("%s %s is not yet supported", name, value)
 	}
 	if !slices.Contains(w.allowed, value) {
 		return d.Errf("%s: unknown word %q: allowed are %s", name, value, strings.Join(w.allowed, ", "))
@@ -211,8 +203,11 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 	}
 	return parseBlock(d, map[string]option{
 		"key_prefix": {parse: func(d *caddyfile.Dispenser) error {
-			if err := text(&r.KeyPrefix)(d); err != nil {
+			if err := anyText(&r.KeyPrefix)(d); err != nil {
 				return err
+			}
+			if globalPlaceholder.MatchString(r.KeyPrefix) {
+				return nil // checked when its value is known
 			}
 			return located(d, checkKeyPrefix("key_prefix", r.KeyPrefix))
 		}},
@@ -251,10 +246,10 @@ func (r *Redis) parseTLS(d *caddyfile.Dispenser) error {
 	t := new(TLS)
 	r.TLS = t
 	return parseBlock(d, map[string]option{
-		"ca":          {parse: text(&t.CAFile)},
-		"cert":        {parse: text(&t.CertFile)},
-		"key":         {parse: text(&t.KeyFile)},
-		"server_name": {parse: text(&t.ServerName)},
+		"ca":          {parse: anyText(&t.CAFile)},
+		"cert":        {parse: anyText(&t.CertFile)},
+		"key":         {parse: anyText(&t.KeyFile)},
+		"server_name": {parse: anyText(&t.ServerName)},
 	})
 }
 
@@ -268,9 +263,9 @@ func (a *App) parseRules(d *caddyfile.Dispenser) error {
 	}
 	r.DSN = args[0]
 	return parseBlock(d, map[string]option{
-		"table":     {parse: text(&r.Table)},
+		"table":     {parse: anyText(&r.Table)},
 		"refresh":   {parse: duration(&r.Refresh, refreshBounds)},
-		"channel":   {parse: text(&r.Channel)},
+		"channel":   {parse: anyText(&r.Channel)},
 		"listen":    {parse: r.parseListen},
 		"max_rules": {parse: integer(&r.MaxRules, maxRulesBounds)},
 	})

@@ -70,6 +70,8 @@ func handlerOf(t *testing.T, config []byte) string {
 
 func TestDirective(t *testing.T) {
 	tests := map[string]string{
+		`rate_limit { headers ietf }`:                    `{"headers":"ietf"}`,
+		`rate_limit { headers both }`:                    `{"headers":"both"}`,
 		`rate_limit { limit 100/s }`:                     `{"limits":[{"capacity":100,"refill_per_second":100}]}`,
 		`rate_limit a { limit 100/s burst 200 }`:         `{"routes":["a"],"limits":[{"capacity":200,"refill_per_second":100}]}`,
 		`rate_limit a { limit 100/10s a }`:               `{"routes":["a"],"limits":[{"route":"a","capacity":100,"refill_per_second":10}]}`,
@@ -136,6 +138,12 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"breaker 1ms", redis("breaker 5 1ms"), "allowed are 100ms to 5m0s"},
 		{"breaker alone", redis("breaker 5"), "or off"},
 		{"key_prefix with braces", redis("key_prefix {x}"), "without braces"},
+		{"address as an option", global("redis redis://a {\n}\nredis://:secret@b"), "an address stands where an option should"},
+		{"arguments of the global option", "{\n\trate_limit redis://:secret@b {\n}\n}", "takes a block and no arguments"},
+		{"two rules for one pair", global("rule a b 1/s\nrule a b 2/s"), "same tenant and route b"},
+		{"rule with a word twice", global("rule a b 1/s mode enforce mode enforce"), "twice"},
+		{"rule with a long tenant", global("rule " + strings.Repeat("x", 65) + " b 1/s"), "Caddyfile:3"},
+		{"limit of another route", directive("limit 1/s b"), "not a route of this directive"},
 		{"key_prefix too long", redis("key_prefix " + strings.Repeat("x", 33)), "32 bytes"},
 		{"unknown tls option", redis("tls {\nfoo bar\n}"), `unknown option "foo"`},
 		{"refresh 10ms", global("rules postgres://localhost/x {\nrefresh 10ms\n}"), "allowed are 1s to 24h0m0s"},
@@ -145,7 +153,10 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances -1", global("instances -1"), "allowed are 1 to 100000"},
 		{"instances x", global("instances x"), "not a whole number"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
-		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
+		{"fallback maybe", global("fallback maybe"), "allowed are local, allow and deny"},
+		{"headers maybe", directive("headers maybe"), "allowed are legacy, ietf, both, off"},
+		{"global headers maybe", global("headers maybe"), "allowed are legacy, ietf, both, off"},
+		{"reset maybe", global("reset maybe"), "allowed are delta, epoch"},
 		{"rule without a rate", global("rule a b"), "Caddyfile:3"},
 		{"rule with a bad rate", global("rule a b 5"), "not of the form"},
 		{"rule with a bad word", global("rule a b 5/s foo bar"), `unknown word "foo"`},
@@ -167,6 +178,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 			_, err := adapt(test.caddyfile)
 			require.ErrorContains(t, err, test.want)
 			require.Contains(t, err.Error(), "Caddyfile:", "no line")
+			require.NotContains(t, err.Error(), ":secret@")
 		})
 	}
 }
@@ -175,7 +187,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 // it must be refused, never accepted and ignored.
 func TestNotYetSupported(t *testing.T) {
 	directives := []string{
-		"prefetch auto", "shards 4", "headers ietf", "headers both", "zone z {\n}", "distributed", "jitter 0.1", "storage redis",
+		"prefetch auto", "shards 4",
 	}
 	for _, line := range directives {
 		_, err := adapt("http://localhost:8080 {\n\trate_limit a {\n" + line + "\n}\n}")
@@ -183,7 +195,7 @@ func TestNotYetSupported(t *testing.T) {
 	}
 	globals := []string{
 		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
-		"redis redis://a {\nlinger 1ms\n}", "instances auto 3", "headers ietf", "reset epoch",
+		"redis redis://a {\nlinger 1ms\n}", "instances auto 3",
 		"region eu 0.7", "rule a b 1/s prefetch 3", "rule a b 1/s shards 2",
 	}
 	for _, line := range globals {
@@ -197,6 +209,7 @@ func FuzzAdapt(f *testing.F) {
 	f.Add("redis redis://x {\n timeout 5ms\n}", "limit 5/s burst 3 a")
 	f.Add("rule a b 5/s burst 3 mode enforce", "tenant {header.X}")
 	f.Add("instances auto", "guest\nguest")
+	f.Add("redis redis://x", "zone a {\n match {\n path /x\n}\n key {remote_host}\n window 1s\n events 5\n}\njitter 0.2\ndistributed\nstorage redis {\n a b\n}")
 	f.Add("rules postgres://x {\n listen off\n}\ndefault 1/s", "algorithm\nheaders off")
 	f.Fuzz(func(_ *testing.T, global, directive string) {
 		_, _ = adapt("{\n\trate_limit {\n" + global + "\n}\n}\nhttp://localhost:8080 {\n\trate_limit a {\n" + directive + "\n}\n}")

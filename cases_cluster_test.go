@@ -177,6 +177,22 @@ func TestRulesReachEveryGateway(t *testing.T) {
 	}
 }
 
+// TestRejectedRowsAreLogged names the first rows that are no rule, without their
+// tenants, which may be secrets.
+func TestRejectedRowsAreLogged(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1, "5s", "on")
+	c.sql(t, `INSERT INTO rate_limit_rule (id, tenant_id, route_id, capacity, refill_per_second, prefetch)
+		SELECT 700 + i, 'secret-' || i, 'create-order', 1, 1, '10' FROM generate_series(1, 7) i`)
+	g := c.gateways[0]
+	eventually(t, 10*time.Second, "the rows are counted", func() bool { return g.metric("caddy_rate_limit_rules_rejected") == 7 })
+	const line = "a row is no rule"
+	eventually(t, 10*time.Second, "the first five are logged", func() bool { return strings.Count(g.log(), line) == 5 })
+	_, log, _ := strings.Cut(g.log(), line)
+	require.Contains(t, log, `"id":"701","route":"create-order","reason":"not yet supported: prefetch must be 0`)
+	require.NotContains(t, g.log(), "secret-")
+}
+
 // TestNoSQLOnTheHotPath sends many requests and counts the statements.
 func TestNoSQLOnTheHotPath(t *testing.T) {
 	t.Parallel()

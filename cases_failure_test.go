@@ -1,7 +1,6 @@
 package ratelimit_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,19 +25,20 @@ func redisAndProxy(t *testing.T) (*servertest.RedisServer, *servertest.Proxy) {
 	return redis, servertest.NewProxy(t, redis.Addr)
 }
 
+// TestT1Budget holds replies far longer than a request may wait. A deadline that
+// allows for a busy machine would let a small fault through, so that the best of
+// three is held to a tight one.
 func TestT1Budget(t *testing.T) {
 	t.Parallel()
-	redis, proxy := redisAndProxy(t)
-	blackHole := servertest.BlackHole(t)
-	tests := map[string]struct {
+	_, proxy := redisAndProxy(t)
+	for name, test := range map[string]struct {
 		address string
 		fault   servertest.Fault
 	}{
-		"replies come after 200 ms": {proxy.Addr(), servertest.Fault{ReplyDelay: 200 * time.Millisecond}},
-		"replies never come":        {proxy.Addr(), servertest.Fault{Silent: true}},
-		"SYNs are dropped":          {blackHole, servertest.Fault{}},
-	}
-	for name, test := range tests {
+		"replies come after 5 s": {proxy.Addr(), servertest.Fault{ReplyDelay: 5 * time.Second}},
+		"replies never come":     {proxy.Addr(), servertest.Fault{Silent: true}},
+		"SYNs are dropped":       {servertest.BlackHole(t), servertest.Fault{}},
+	} {
 		proxy.Set(t, servertest.Fault{})
 		prefix := strings.ReplaceAll(name, " ", "-")
 		g := startGateway(t, site("rate_limit {\nredis redis://"+test.address+" {\nkey_prefix "+prefix+"\n}\n}", answers("rate_limit a {\n"+slow(10)+"\n}")))
@@ -46,12 +46,40 @@ func TestT1Budget(t *testing.T) {
 			eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
 		}
 		proxy.Set(t, test.fault)
-		got := g.get("/", "t1")
-		require.Equal(t, []any{200, "local"}, []any{got.status, got.source()}, name)
-		require.Less(t, got.took, 250*time.Millisecond, name)
-		t.Logf("%s: answered after %v", name, got.took)
+		best := time.Hour
+		for range 3 {
+			got := g.get("/", "t1")
+			require.Equal(t, []any{200, "local"}, []any{got.status, got.source()}, name)
+			require.Less(t, got.took, 250*time.Millisecond, name)
+			best = min(best, got.took)
+			t.Logf("%s: answered after %v", name, got.took)
+		}
+		require.Less(t, best, 60*time.Millisecond, name)
 	}
-	_ = redis
+}
+
+// TestT3Dialling makes each connection take longer than a request may wait: Redis
+// could decide nothing if requests waited for one. A busy machine is late now and
+// then without a fault.
+func TestT3Dialling(t *testing.T) {
+	t.Parallel()
+	redis, proxy := redisAndProxy(t)
+	proxy.Set(t, servertest.Fault{ConnectDelay: 10 * time.Millisecond})
+	g := startGateway(t, viaProxy(proxy, "timeout 5ms", "rate_limit a {\n"+slow(10_000)+"\n}"))
+	for _, when := range []string{"at start", "after CLIENT KILL"} {
+		began, decided := time.Now(), 0
+		eventually(t, 20*time.Second, when+": redis decides at least 45 of 50 requests in a row", func() bool {
+			decided = 0
+			for range 50 {
+				if g.get("/", "t1").source() == "redis" {
+					decided++
+				}
+			}
+			return decided >= 45
+		})
+		t.Logf("%s: redis decided %d of 50 after %v", when, decided, time.Since(began))
+		require.NoError(t, redis.Client(t).ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
+	}
 }
 
 func TestF1Breaker(t *testing.T) {
@@ -84,7 +112,7 @@ func TestF1Breaker(t *testing.T) {
 	before = calls()
 	t.Logf("while open, the slowest of 100 at once took %v", atOnce(100, "t1"))
 	require.Equal(t, 0, calls()-before, "none while the breaker is open")
-	require.Equal(t, 1.0, g.metric(fmt.Sprintf(`caddy_rate_limit_breaker_open{node="%s"}`, breakerNode(g))))
+	require.Equal(t, 1.0, g.breakerOpen())
 
 	time.Sleep(1100 * time.Millisecond)
 	before = calls()
@@ -100,29 +128,35 @@ func TestF1Breaker(t *testing.T) {
 	require.InDelta(t, 101, 1000-tokens, 0.5, "all are taken in Redis")
 }
 
-// breakerNode is the label of the one breaker.
-func breakerNode(g *gateway) string {
-	_, rest, _ := strings.Cut(g.adminGet("/metrics"), `caddy_rate_limit_breaker_open{node="`)
-	node, _, _ := strings.Cut(rest, `"`)
-	return node
-}
-
+// TestF3Flapping takes Redis away and gives it back every 3 s. Each of the two
+// buckets gives what it holds and no more.
 func TestF3Flapping(t *testing.T) {
 	t.Parallel()
 	_, proxy := redisAndProxy(t)
-	g := startGateway(t, viaProxy(proxy, "", "rate_limit a {\n"+slow(20)+"\n}"))
+	g := startGateway(t, viaProxy(proxy, "timeout 100ms", "rate_limit a {\n"+slow(20)+"\n}"))
 	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
-	passed := 0
-	for began, i := time.Now(), 0; time.Since(began) < 30*time.Second; i++ {
-		if i%12 == 0 {
-			proxy.Set(t, servertest.Fault{Refuse: i/12%2 == 0})
+	passed, decided := 0, map[string]int{}
+	const flap = 3 * time.Second
+	refusing := false
+	for began := time.Now(); time.Since(began) < 10*flap; time.Sleep(250 * time.Millisecond) {
+		if refuse := int(time.Since(began)/flap)%2 == 0; refuse != refusing {
+			refusing = refuse
+			proxy.Set(t, servertest.Fault{Refuse: refuse})
 		}
-		passed += g.passes(1, "t1")
-		time.Sleep(250 * time.Millisecond)
+		got := g.get("/", "t1")
+		require.Contains(t, []int{200, 429}, got.status)
+		decided[got.source()]++
+		if got.status == 200 {
+			passed++
+		}
 	}
 	proxy.Set(t, servertest.Fault{})
-	t.Logf("%d passed of a limit of 20, in Redis and here", passed)
+	t.Logf("%d passed of a limit of 20, decided by %v", passed, decided)
 	require.LessOrEqual(t, passed, 40)
+	require.Positive(t, decided["redis"], "between two outages Redis decides")
+	require.Positive(t, decided["local"])
+	lost := 5 // a token whose reply is cut off, at each of the outages
+	require.GreaterOrEqual(t, passed, min(20, decided["redis"])+min(20, decided["local"])-lost)
 	eventually(t, 20*time.Second, "redis answers again", func() bool { return g.get("/", "t2").source() == "redis" })
 }
 
@@ -143,31 +177,18 @@ func TestFallbackAllowAndDeny(t *testing.T) {
 	require.Equal(t, []any{429, 30, -1}, []any{got.status, got.field("Retry-After"), got.remaining()})
 }
 
-func TestF7NoScript(t *testing.T) {
-	t.Parallel()
-	redis, proxy := redisAndProxy(t)
-	g := startGateway(t, viaProxy(proxy, "timeout 1s", "rate_limit a {\n"+slow(100)+"\n}"))
-	client := redis.Client(t)
-	for i := range 3 {
-		got := g.get("/", "t1")
-		require.Equal(t, []any{"redis", 99 - i}, []any{got.source(), got.remaining()})
-		require.NoError(t, client.ScriptFlush(t.Context()).Err())
-	}
-	require.Zero(t, g.metric(fmt.Sprintf(`caddy_rate_limit_breaker_open{node="%s"}`, breakerNode(g))))
-	require.NotContains(t, g.adminGet("/metrics"), "caddy_rate_limit_redis_errors_total{")
-}
-
 func TestO6Secrets(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2secret"
 	configs := map[string]string{
-		"redis url":      "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
-		"redis scheme":   "redis http://user:" + secret + "@127.0.0.1/0",
-		"redis query":    "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
-		"redis escape":   "redis redis://user:" + secret + "%zz@127.0.0.1/0",
-		"postgres port":  "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
-		"postgres query": "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
-		"postgres dsn":   "rules \"host=127.0.0.1 password=" + secret + "\"",
+		"redis url":         "redis redis://user:" + secret + "@127.0.0.1:notaport/0",
+		"redis scheme":      "redis http://user:" + secret + "@127.0.0.1/0",
+		"redis query":       "redis redis://user:" + secret + "@127.0.0.1/0?max_retries=2",
+		"redis escape":      "redis redis://user:" + secret + "%zz@127.0.0.1/0",
+		"redis placeholder": "redis redis://:p{" + secret + "}x@127.0.0.1/0",
+		"postgres port":     "rules postgres://user:" + secret + "@127.0.0.1:notaport/x",
+		"postgres query":    "rules postgres://user:" + secret + "@127.0.0.1/x?pool_max_conns=2",
+		"postgres dsn":      "rules \"host=127.0.0.1 password=" + secret + "\"",
 	}
 	good := site("", answers("rate_limit a {\n"+slow(5)+"\n}"))
 	g := startGateway(t, good)
@@ -294,4 +315,30 @@ func TestDrill(t *testing.T) {
 	t.Logf("%d connections were lost", dropped.Load())
 
 	eventually(t, 10*time.Second, "redis decides again", func() bool { return c.gateways[0].get("/orders", "t2").source() == "redis" })
+}
+
+// TestSilentPostgresIsAwaitedOnce lets the first requests wait for rules until a
+// second after the start, and never again, however many directives there are.
+func TestSilentPostgresIsAwaitedOnce(t *testing.T) {
+	t.Parallel()
+	hole := servertest.BlackHole(t)
+	g := startGateway(t, site("rate_limit {\nrules "+servertest.PostgresURL(hole, "x")+"\ndefault 1/1000s burst 50\n}",
+		"route {\nrate_limit a\nrate_limit b\nrate_limit c\nrespond ok\n}"))
+	first, second := g.get("/", "t1"), g.get("/", "t1")
+	t.Logf("the first took %v, the second %v", first.took, second.took)
+	require.Equal(t, []int{200, 200}, []int{first.status, second.status})
+	require.Less(t, first.took, 2*time.Second, "one second, whatever the number of directives")
+	require.Less(t, second.took, 500*time.Millisecond)
+}
+
+// TestBreakerGauge shows an outage also where hardly anyone asks.
+func TestBreakerGauge(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("rate_limit {\nredis redis://"+servertest.FreeAddr(t)+" {\nbreaker 1 100ms\n}\n}", answers("rate_limit a {\n"+slow(50)+"\n}")))
+	eventually(t, 10*time.Second, "the breaker is open", func() bool {
+		g.get("/", "t1")
+		return g.breakerOpen() == 1
+	})
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, 1.0, g.breakerOpen(), "the time to try again has come, and nobody did")
 }

@@ -2,12 +2,15 @@ package ratelimit_test
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,6 +113,11 @@ func TestH1Once(t *testing.T) {
 		require.Equal(t, want.remaining, got.remaining(), i)
 		require.Equal(t, want.body, got.body, i)
 		require.Len(t, got.header.Values("X-RateLimit-Limit"), 1)
+		if want.status == 429 {
+			require.InDelta(t, 1000, got.field("Retry-After"), 20, "a token comes back each 1000 s")
+		} else {
+			require.Empty(t, got.header.Values("Retry-After"))
+		}
 		tokens, err := stored.HGet(t.Context(), "rl:{t1}:a", "tokens").Float64()
 		require.NoError(t, err)
 		require.Equal(t, want.tokens, fmt.Sprintf("%.0f", tokens), i)
@@ -224,6 +232,8 @@ func TestH4WebSocket(t *testing.T) {
 func TestH4ServerSentEvents(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
+	end := sync.OnceFunc(func() { close(more) })
+	defer end()
 	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: 1\n\n")
@@ -238,32 +248,61 @@ func TestH4ServerSentEvents(t *testing.T) {
 	res, err := client.Do(req)
 	require.NoError(t, err)
 	defer res.Body.Close()
-	line, err := bufio.NewReader(res.Body).ReadString('\n')
+	events := bufio.NewReader(res.Body)
+	line, err := events.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "data: 1\n", line, "the first event comes before the stream ends")
 	require.Equal(t, "1", res.Header.Get("X-RateLimit-Remaining"))
-	close(more)
+	end()
+	rest, err := io.ReadAll(events)
+	require.NoError(t, err)
+	require.Equal(t, "\ndata: 2\n\n", string(rest))
+	require.Equal(t, 0, g.get("/", "t1").remaining(), "events cost nothing")
 }
 
 func TestH4LargeBody(t *testing.T) {
 	t.Parallel()
-	const size = 10 << 20
-	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", size)))
-	})
+	file := make([]byte, 10<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(file)
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(file) })
 	g := startGateway(t, site("", "rate_limit a {\n"+slow(2)+"\n}\nreverse_proxy "+to))
-	require.Len(t, g.get("/", "t1").body, size)
+	require.Equal(t, sha256.Sum256(file), sha256.Sum256([]byte(g.get("/", "t1").body)), "every byte passes")
 }
 
 func TestH5CORS(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t, site("", "header Access-Control-Allow-Origin *\nrate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
+	g := startGateway(t, site("", "header Access-Control-Allow-Origin *\nrate_limit a {\n"+slow(1)+"\n}\nrespond ok\nhandle_errors {\nrespond \"page {err.status_code}\"\n}"))
 	require.Equal(t, 200, g.send(http.MethodHead, "/", http.Header{"X-Api-Key": {"t1"}}).status, "HEAD counts")
 	refused := g.send(http.MethodHead, "/", http.Header{"X-Api-Key": {"t1"}})
 	require.Equal(t, 429, refused.status)
 	require.Equal(t, "*", refused.header.Get("Access-Control-Allow-Origin"))
-	require.Empty(t, refused.body)
-	require.Equal(t, "*", g.get("/", "t1").header.Get("Access-Control-Allow-Origin"))
+	page := g.get("/", "t1")
+	require.Equal(t, []any{429, "page 429", "*"}, []any{page.status, page.body, page.header.Get("Access-Control-Allow-Origin")})
+
+	// A client would hide a body that must not be there.
+	conn, err := net.Dial("tcp", g.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(conn, "HEAD / HTTP/1.1\r\nHost: %s\r\nX-Api-Key: t1\r\nConnection: close\r\n\r\n", g.addr)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	head, body, found := strings.Cut(string(answer), "\r\n\r\n")
+	require.True(t, found, string(answer))
+	require.Contains(t, head, "HTTP/1.1 429 ")
+	require.Empty(t, body)
+}
+
+// TestMatcherWithoutRoute warns where a matcher was meant to be a route, with the
+// line that it stands in.
+func TestMatcherWithoutRoute(t *testing.T) {
+	t.Parallel()
+	config := site("", "rate_limit /orders {\n"+slow(1)+"\n}\nrespond ok")
+	before, _, found := strings.Cut(config, "rate_limit /orders")
+	require.True(t, found)
+	log := startGateway(t, config).log()
+	require.Contains(t, log, "the first argument is a matcher")
+	require.Contains(t, log, fmt.Sprintf(`"line":%d`, 1+strings.Count(before, "\n")))
 }
 
 func TestO3HeaderNames(t *testing.T) {
@@ -318,7 +357,7 @@ func TestClientGone(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	conn.Close()
 	time.Sleep(1200 * time.Millisecond)
-	require.Zero(t, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="local",zone="a"}`))
+	g.uncounted(`caddy_rate_limit_requests_total{outcome="granted",source="local",zone="a"}`)
 	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="redis",zone="a"}`))
 }
 

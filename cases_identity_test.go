@@ -32,6 +32,31 @@ func (g *gateway) from(address string, tenant ...string) reply {
 	return g.send(http.MethodGet, "/", header)
 }
 
+// TestK1Collisions sends names that could run into one another, or into what keys
+// and configurations are made of: each has a bucket of its own. A wildcard and a
+// guest are names like any other.
+func TestK1Collisions(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	const routes = "route /0 {\nrate_limit c {\nlimit 1/1000s\n}\nrespond ok\n}\nroute /1 {\nrate_limit b.c {\nlimit 1/1000s\n}\nrespond ok\n}\n"
+	tenants := []string{
+		"a", "a:b", "a.b", "a|b", "a/b", "a%3Ab", "a%3ab", "a%b", "a b", "a\tb", "a}", "a}b", "{a", "{", "}", "{}", "}{", "{x}", "{a}:c",
+		"a:c", "a}:c", "{env.HOME}", "{http.rate_limit.tenant}", "*", "~", "~guest", "~blank", "~ip-", "~ip-unknown", "~sha256-", "é", "\xff", "A",
+	}
+	for name, global := range map[string]string{"redis": "redis " + redis.URL() + " {\ntimeout 5s\n}", "alone": ""} {
+		g := startGateway(t, site("rate_limit {\n"+global+"\n}", routes))
+		for _, want := range []int{200, 429} {
+			for _, tenant := range tenants {
+				for _, path := range []string{"/0", "/1"} {
+					require.Equal(t, want, g.get(path, tenant).status, "%s: %q on %s", name, tenant, path)
+				}
+			}
+		}
+		require.Equal(t, 401, g.get("/0", " \t ").status)
+	}
+	require.EqualValues(t, 2*len(tenants), redis.Client(t).DBSize(t.Context()).Val())
+}
+
 // TestK3GuestHash has two instances know a guest by one hash, and nobody else.
 func TestK3GuestHash(t *testing.T) {
 	t.Parallel()
@@ -194,4 +219,24 @@ func TestMadeUpKeysWarning(t *testing.T) {
 		require.Equal(t, warns, strings.Contains(g.log(), warning), directive)
 	}
 	require.NotContains(t, startGateway(t, site("", "rate_limit a {\nlimit 1/s\n}")).log(), warning, "alone, nobody shares anything")
+}
+
+// TestTenantTemplates joins several values so that no two lists make one name,
+// and takes a text without any value for no tenant.
+func TestTenantTemplates(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "rate_limit a {\ntenant {header.A}:{header.B}\n"+slow(9)+"\n}\nrespond {http.rate_limit.tenant}"))
+	ask := func(a, b string) reply {
+		return g.send(http.MethodGet, "/", http.Header{"A": {a}, "B": {b}})
+	}
+	require.Equal(t, 401, g.get("/", "").status)
+	require.Equal(t, 401, ask(" ", "").status)
+	require.Equal(t, "x:y", ask("x", "y").body)
+	names := map[string]bool{}
+	for _, pair := range [][2]string{{"x:y", "z"}, {"x", "y:z"}, {"x%3Ay", "z"}, {"x", ""}, {"", "x"}} {
+		got := ask(pair[0], pair[1])
+		require.Equal(t, 8, got.remaining(), pair)
+		require.False(t, names[got.body], pair)
+		names[got.body] = true
+	}
 }

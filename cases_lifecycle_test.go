@@ -53,6 +53,12 @@ func backends(t *testing.T, postgres *servertest.PostgresServer, database string
 	return postgres.QueryInt(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`, database)
 }
 
+// backend returns the process of the session that has been there for longest.
+func backend(t *testing.T, postgres *servertest.PostgresServer, database string) int {
+	t.Helper()
+	return postgres.QueryInt(t, `SELECT pid FROM pg_stat_activity WHERE datname = $1 ORDER BY backend_start LIMIT 1`, database)
+}
+
 func TestL1RejectedReload(t *testing.T) {
 	t.Parallel()
 	redis, postgres, database := stores(t)
@@ -62,7 +68,7 @@ func TestL1RejectedReload(t *testing.T) {
 	require.Equal(t, "redis", g.get("/", "t1").source())
 	eventually(t, 5*time.Second, "the listener is there", func() bool { return backends(t, postgres, database) == 1 })
 	time.Sleep(300 * time.Millisecond) // the connections that Start makes are all there
-	before, config := clientsOf(t, redis), g.adminGet("/config/")
+	before, config, listener := clientsOf(t, redis), g.adminGet("/config/"), backend(t, postgres, database)
 
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -85,21 +91,22 @@ func TestL1RejectedReload(t *testing.T) {
 	}
 	require.Equal(t, before, clientsOf(t, redis), "the same connections")
 	require.Equal(t, 1, backends(t, postgres, database))
+	require.Equal(t, listener, backend(t, postgres, database), "the same session")
 }
 
 func TestL2Metrics(t *testing.T) {
 	t.Parallel()
 	both := "route {\nrate_limit a {\n" + slow(100000) + "\n}\nrate_limit b {\n" + slow(100000) + "\n}\nrespond ok\n}"
-	config := site("", both) + "http://other.localhost {\n" + both + "\n}\n"
-	config = strings.Replace(config, "http://other.localhost", "http://127.0.0.2:"+"OTHER", 1)
 	g := newGateway(t)
 	_, port, _ := net.SplitHostPort(g.addr)
-	config = strings.ReplaceAll(config, "OTHER", port)
+	other := &gateway{t: t, dir: g.dir, addr: "127.0.0.2:" + port}
+	other.reloaded.Store(true)
+	config := site("", both) + "http://" + other.addr + " {\n" + both + "\n}\n"
 	g.start(config)
 	for round := range 20 {
 		g.reload(config)
-		for range 3 {
-			require.Equal(t, 200, g.get("/", "t1").status)
+		for _, asked := range []*gateway{g, other, g} {
+			require.Equal(t, 200, asked.get("/", "t1").status)
 		}
 		for _, zone := range []string{"a", "b"} {
 			series := `caddy_rate_limit_requests_total{outcome="granted",source="local",zone="` + zone + `"}`
@@ -120,13 +127,19 @@ func TestL3OneOfEach(t *testing.T) {
 	for i := range 30 {
 		fmt.Fprintf(&body, "route /same/%d {\nrate_limit same\nrespond ok\n}\n", i)
 	}
-	global := "rate_limit {\nredis " + redis.URL() + "\nrules " + postgres.URL(database) + "\ndefault 1/1000s burst 10\n}"
+	global := "rate_limit {\nredis " + redis.URL() + "\nrules " + postgres.URL(database) + " {\nrefresh 1s\n}\ndefault 1/1000s burst 10\n}"
 	g := startGateway(t, site(global, body.String()))
 	for i := range 100 {
 		require.Equal(t, 200, g.get(fmt.Sprintf("/%d", i), "t1").status)
 	}
 	eventually(t, 5*time.Second, "one session of PostgreSQL", func() bool { return backends(t, postgres, database) == 1 })
 	require.LessOrEqual(t, len(clientsOf(t, redis)), 20, "one pool")
+	began, before := time.Now(), digests(t, postgres)
+	polls := func() int { return digests(t, postgres) - before }
+	eventually(t, 60*time.Second, "five polls", func() bool { return polls() >= 5 })
+	count, took := polls(), time.Since(began)
+	t.Logf("%d polls in %v", count, took)
+	require.LessOrEqual(t, count, 2+int(took/(800*time.Millisecond)), "one poll each refresh, at the earliest a fifth sooner")
 
 	redis.Kill(t)
 	passed := 0
@@ -136,6 +149,17 @@ func TestL3OneOfEach(t *testing.T) {
 		}
 	}
 	require.Equal(t, 10, passed, "one bucket for all handlers of a route")
+}
+
+// digests counts how often the table was asked for changes.
+func digests(t *testing.T, postgres *servertest.PostgresServer) (count int) {
+	t.Helper()
+	for _, statement := range postgres.Statements(t) {
+		if strings.Contains(statement.Text, "hashtextextended") {
+			count++
+		}
+	}
+	return count
 }
 
 func TestL4Leaks(t *testing.T) {
@@ -163,24 +187,22 @@ func TestL4Leaks(t *testing.T) {
 			}
 		}
 	}()
-	settle := func() (int, int) {
-		time.Sleep(1500 * time.Millisecond) // replaced clients are closed after a second
-		return g.goroutines(), g.descriptors()
-	}
 	for range 5 {
 		g.reload(config)
 	}
-	goroutines, descriptors := settle()
-	sockets := len(clientsOf(t, redis))
+	sockets := settledClients(t, redis)
+	goroutines, descriptors, heap := g.goroutines(), g.descriptors(), g.heap()
 	for range 50 {
 		g.reload(config)
 	}
-	moreGoroutines, moreDescriptors := settle()
+	t.Logf("goroutines %d to %d, descriptors %d to %d, heap %d to %d KB",
+		goroutines, g.goroutines(), descriptors, g.descriptors(), heap>>10, g.heap()>>10)
+	// A request more or less is under way, and what was replaced is closed soon.
+	eventually(t, 20*time.Second, "goroutines as before", func() bool { return g.goroutines() <= goroutines+3 })
+	eventually(t, 20*time.Second, "descriptors as before", func() bool { return g.descriptors() <= descriptors+3 })
+	eventually(t, 20*time.Second, "heap as before", func() bool { return g.heap() <= heap+heap/4 })
 	end()
-	t.Logf("goroutines %d to %d, descriptors %d to %d", goroutines, moreGoroutines, descriptors, moreDescriptors)
 	require.Zero(t, bad.Load())
-	require.InDelta(t, goroutines, moreGoroutines, 3, "a request more or less is under way")
-	require.InDelta(t, descriptors, moreDescriptors, 10)
 	require.Len(t, clientsOf(t, redis), sockets)
 	require.Equal(t, 1, backends(t, postgres, database))
 }
@@ -201,11 +223,13 @@ func TestL5LateRequests(t *testing.T) {
 			conn.Close()
 		}
 	})
-	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+"\nrules "+postgres.URL(database)+"\ndefault 1/1000s burst 5\n}", `
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\nrules "+postgres.URL(database)+"\ndefault 1/1000s burst 5\n}", `
 		rate_limit a
 		reverse_proxy `+to+`
 		handle_errors {
-			rate_limit late
+			rate_limit late {
+				limit 1/1000s burst 3
+			}
 			header >X-Source {http.rate_limit.source}
 			respond "late"
 		}`))
@@ -217,8 +241,8 @@ func TestL5LateRequests(t *testing.T) {
 	release()
 	got := <-answer
 	require.Equal(t, "late", got.body)
-	require.Equal(t, "local", got.source())
-	require.Equal(t, 4, got.remaining())
+	require.Equal(t, []any{"local", 3, 2}, []any{got.source(), got.field("X-RateLimit-Limit"), got.remaining()})
+	require.Equal(t, []string{"rl:{t1}:a"}, redis.Client(t).Keys(t.Context(), "*").Val(), "Redis decided only before")
 }
 
 func TestL6ValidateTouchesNothing(t *testing.T) {
@@ -246,71 +270,76 @@ func TestL6ValidateTouchesNothing(t *testing.T) {
 	check(redis.URL(), postgres.URL(database))
 	require.Equal(t, before+1, connections(), "only the connection that asks")
 	require.Len(t, postgres.Statements(t), statements)
-	took := check("redis://127.0.0.1:1/0", "postgres://u@127.0.0.1:1/x")
-	require.Less(t, took, 20*time.Second)
-	t.Logf("caddy validate took %v", took)
-}
-
-func TestF2ReloadStormInAnOutage(t *testing.T) {
-	t.Parallel()
-	config := site("rate_limit {\nredis redis://"+servertest.FreeAddr(t)+"\n}", answers("rate_limit a {\n"+slow(5)+"\n}"))
-	g := startGateway(t, config)
-	passed := 0
-	for range 20 {
-		passed += g.passes(1, "t1")
-		g.reload(config)
-	}
-	require.Equal(t, 5, passed)
-}
-
-func TestF4Shares(t *testing.T) {
-	t.Parallel()
-	address := servertest.FreeAddr(t)
-	config := func(instances int) string {
-		return site(fmt.Sprintf("rate_limit {\nredis redis://%s\ninstances %d\nrule * ten 1/1000s burst 10\nrule * two 1/1000s burst 2\n}", address, instances),
-			"route /ten {\nrate_limit ten\nrespond ok\n}\nroute /two {\nrate_limit two\nrespond ok\n}")
-	}
-	g := startGateway(t, config(3))
-	first := g.get("/ten", "t1")
-	require.Equal(t, []int{10, 2}, []int{first.field("X-RateLimit-Limit"), first.remaining()})
-	require.Equal(t, []int{200, 429}, []int{g.get("/two", "t1").status, g.get("/two", "t1").status}, "a share of at least 1")
-	g.reload(config(6))
-	require.Equal(t, 0, g.get("/ten", "t1").remaining(), "the balance of 2 is cut to the share of 1")
-	require.Equal(t, 429, g.get("/ten", "t1").status)
-	for _, instances := range []int{0, -1} {
-		status, text := g.load(config(instances))
-		require.Equal(t, 400, status)
-		require.Contains(t, text, "instances")
+	for name, addr := range map[string]string{"refusing": servertest.FreeAddr(t), "a black hole": servertest.BlackHole(t)} {
+		took := check("redis://"+addr+"/0", servertest.PostgresURL(addr, "x"))
+		require.Less(t, took, 20*time.Second)
+		t.Logf("caddy validate took %v with stores that are %s", took, name)
 	}
 }
 
-func TestF9StartInAnOutage(t *testing.T) {
+// TestO1SameConfigFromJSON runs a Caddyfile from the JSON that it adapts to: the
+// same config is in force, and does what the Caddyfile says.
+func TestO1SameConfigFromJSON(t *testing.T) {
 	t.Parallel()
-	redis, postgres, database := stores(t)
-	postgres.ExecIn(t, database, "INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second) VALUES ('t1', 'a', 50, 1)")
-	for _, hole := range []string{"refused", "black hole"} {
-		t.Run(hole, func(t *testing.T) {
-			fault := servertest.Fault{Swallow: hole == "black hole", Refuse: hole == "refused"}
-			toRedis, toPostgres := servertest.NewProxy(t, redis.Addr), servertest.NewProxy(t, strings.Split(strings.Split(postgres.URL(database), "@")[1], "/")[0])
-			toRedis.Set(t, fault)
-			toPostgres.Set(t, fault)
-			config := site("rate_limit {\nredis redis://"+toRedis.Addr()+"/1 {\nkey_prefix "+strings.ReplaceAll(hole, " ", "-")+"\n}\nrules "+
-				servertest.PostgresURL(toPostgres.Addr(), database)+" {\nrefresh 1s\n}\ndefault 1/1000s burst 5\n}", answers("rate_limit a"))
-			began := time.Now()
-			g := startGateway(t, config)
-			t.Logf("started after %v", time.Since(began))
-			got := g.get("/", "t1")
-			require.Equal(t, []any{200, "local", 5}, []any{got.status, got.source(), got.field("X-RateLimit-Limit")})
-			began = time.Now()
-			g.reload(config)
-			require.Less(t, time.Since(began), 20*time.Second)
-			t.Logf("reloaded after %v", time.Since(began))
-			toRedis.Set(t, servertest.Fault{})
-			toPostgres.Set(t, servertest.Fault{})
-			eventually(t, 20*time.Second, "all recover without a reload", func() bool {
-				got := g.get("/", "t1")
-				return got.source() == "redis" && got.field("X-RateLimit-Limit") == 50
-			})
-		})
+	redis, postgres := servertest.RedisTLS(t), servertest.Postgres(t)
+	postgres.Exec(t, rulecache.Schema("limits", "limits_changed"))
+	postgres.Exec(t, `INSERT INTO limits (tenant_id, route_id, capacity, refill_per_second) VALUES ('t2', 'a', 7, 0.001)`)
+	g := startGateway(t, site("", "respond ok"))
+	config, err := adapt(g.fill(site(`rate_limit {
+		redis `+redis.URL()+` {
+			key_prefix gate
+			timeout 5s
+			dial_timeout 2s
+			breaker 7 2s
+			tls {
+				ca `+redis.Certificate.CertFile+`
+				cert `+redis.Certificate.CertFile+`
+				key `+redis.Certificate.KeyFile+`
+				server_name localhost
+			}
+		}
+		rules `+postgres.URL("")+` {
+			table limits
+			refresh 2s
+			channel limits_changed
+			listen on
+			max_rules 1000
+		}
+		rule shop-a a 1/1000s burst 3 algorithm sliding_window_log mode enforce
+		rule * b 1/1000s burst 2 algorithm sliding_window_counter
+		default 1/1000s burst 9
+		instances 3
+		fallback deny
+		headers legacy
+		reset delta
+		max_keys 5000
+		guest_secret s3cret
+	}`, answers(`rate_limit /limited* a b {
+		tenant {header.X-Api-Key} hashed
+		guest ip
+		ipv4_prefix 24
+		ipv6_prefix 56
+		unknown default
+		limit 1/1000s burst 4 a
+		limit 1/1000s burst 5
+		algorithm token_bucket
+		cost 1
+		headers legacy
+		log_key
+	}
+	rate_limit a`))))
+	require.NoError(t, err)
+	g.reloaded.Store(true)
+	status, text := g.post("/load", "application/json", string(config))
+	require.Equal(t, http.StatusOK, status, text)
+	require.JSONEq(t, string(config), g.adminGet("/config/"))
+
+	eventually(t, 10*time.Second, "the rules are known", func() bool { return g.metric("caddy_rate_limit_rules") == 1 })
+	for tenant, capacity := range map[string]int{"shop-a": 3, "t1": 9, "t2": 7} {
+		got := g.get("/", tenant)
+		require.Equal(t, []any{200, "redis", capacity}, []any{got.status, got.source(), got.field("X-RateLimit-Limit")}, tenant)
+	}
+	for i, want := range []int{200, 200, 429} {
+		require.Equal(t, want, g.get("/limited", "t3").status, i)
 	}
 }

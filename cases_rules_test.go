@@ -178,3 +178,34 @@ func TestH3EveryMode(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedChargesNothingMore keeps the error page, and the other bucket as it
+// is, where the same directives stand in handle_errors.
+func TestRefusedChargesNothingMore(t *testing.T) {
+	t.Parallel()
+	directives := "rate_limit a {\nlimit 1/1000s burst 2\n}\nrate_limit b {\nlimit 1/1000s burst 5\n}\n"
+	g := startGateway(t, site("", "route {\n"+directives+"respond ok\n}\nhandle_errors {\nroute {\n"+directives+"respond \"page {err.status_code}\"\n}\n}"))
+	g.passes(2, "t1")
+	for range 5 {
+		got := g.get("/", "t1")
+		require.Equal(t, "page 429", got.body)
+		require.Equal(t, 2, got.field("X-RateLimit-Limit"))
+	}
+	require.NotContains(t, g.log(), "error handling handler error")
+}
+
+// TestHeadersOfTheViolatedOnly tells nothing of a bucket that did not refuse.
+func TestHeadersOfTheViolatedOnly(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "route {\nrate_limit a {\nlimit 1/1000s burst 50\n}\nrate_limit b {\nlimit 1/1000s burst 1\nheaders off\n}\nrespond ok\n}"))
+	require.Equal(t, 49, g.get("/", "t1").remaining())
+	refused := g.get("/", "t1")
+	require.Equal(t, []int{429, -1, -1}, []int{refused.status, refused.remaining(), refused.field("X-RateLimit-Limit")})
+}
+
+// TestVariablesTellNothing keeps what was decided out of the request's variables.
+func TestVariablesTellNothing(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, site("", "rate_limit a {\nlimit 1/1000s burst 50\n}\nrespond \"[{http.vars.rate_limit.answer}]\""))
+	require.Equal(t, "[]", g.get("/", "secret-key").body)
+}

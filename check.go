@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 // bounds are what a number of the configuration may be, in the words of errors.
 type bounds[T int | time.Duration] struct{ min, max T }
 
-// The bounds of DESIGN §5.1.
+// The bounds of the settings, the same in JSON and in the Caddyfile.
 var (
 	timeoutBounds     = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
 	dialTimeoutBounds = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
@@ -77,8 +78,6 @@ func notYetSupported(field, what string) error {
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
-		{"headers", "headers " + a.Headers, a.Headers == "ietf" || a.Headers == "both"},
-		{"reset", "reset epoch", a.Reset == "epoch"},
 		{"region", "region", a.Region != nil},
 	}
 	if r := a.Redis; r != nil {
@@ -95,12 +94,13 @@ func (a *App) refuseUnsupported() error {
 
 // check holds every setting of the app against its bounds.
 func (a *App) check() error {
+	_, err := a.onFailure()
 	errs := []error{
+		err,
 		instanceBounds.check("instances", a.instances()),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
-		oneOf("fallback", a.Fallback, "local", "allow", "deny"),
-		oneOf("headers", a.Headers, headersLegacy, headersOff),
-		oneOf("reset", a.Reset, "delta"),
+		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		oneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}
 	if a.Redis != nil {
 		errs = append(errs, a.Redis.check())
@@ -111,34 +111,52 @@ func (a *App) check() error {
 	return errors.Join(errs...)
 }
 
-// expand replaces the placeholders in the app's texts. One that is unknown or
-// empty is an error: an empty address would be another server's.
-func (a *App) expand() error {
-	texts := map[string]*string{"guest_secret": &a.GuestSecret}
+// text is a text of the configuration that may hold placeholders.
+type text struct {
+	field string
+	value *string
+}
+
+// texts lists those of the app.
+func (a *App) texts() []text {
+	list := []text{{"guest_secret", &a.GuestSecret}}
 	if r := a.Redis; r != nil {
 		for i := range r.URLs {
-			texts[fmt.Sprintf("redis.urls[%d]", i)] = &r.URLs[i]
+			list = append(list, text{fmt.Sprintf("redis.urls[%d]", i), &r.URLs[i]})
 		}
-		texts["redis.key_prefix"] = &r.KeyPrefix
+		list = append(list, text{"redis.key_prefix", &r.KeyPrefix})
 		if t := r.TLS; t != nil {
-			texts["redis.tls.ca_file"] = &t.CAFile
-			texts["redis.tls.cert_file"] = &t.CertFile
-			texts["redis.tls.key_file"] = &t.KeyFile
-			texts["redis.tls.server_name"] = &t.ServerName
+			list = append(list, text{"redis.tls.ca_file", &t.CAFile}, text{"redis.tls.cert_file", &t.CertFile},
+				text{"redis.tls.key_file", &t.KeyFile}, text{"redis.tls.server_name", &t.ServerName})
 		}
 	}
 	if r := a.Rules; r != nil {
-		texts["rules.dsn"] = &r.DSN
-		texts["rules.table"] = &r.Table
-		texts["rules.channel"] = &r.Channel
+		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
 	}
+	return list
+}
+
+var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
+
+// expand replaces the placeholders in the app's texts. One that is unknown or
+// empty is an error: an empty address would be another server's. The error
+// holds nothing of the text but such placeholders, because it may be a secret.
+func (a *App) expand() error {
 	repl := caddy.NewReplacer()
-	for field, text := range texts {
-		expanded, err := repl.ReplaceOrErr(*text, true, true)
+	for _, text := range a.texts() {
+		expanded, err := repl.ReplaceOrErr(*text.value, true, true)
 		if err != nil {
-			return fmt.Errorf("%s: expanding placeholders: %w", field, err)
+			return fmt.Errorf("%s: a placeholder in it is unknown or has no value: %s", text.field,
+				strings.Join(globalPlaceholder.FindAllString(*text.value, -1), " "))
 		}
-		*text = expanded
+		*text.value = expanded
 	}
 	return nil
+}
+
+// warnOfNoEffect tells of settings that only matter with Redis.
+func (a *App) warnOfNoEffect() {
+	if a.Redis == nil && (a.Fallback != "" || a.Instances != nil) {
+		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
+	}
 }

@@ -43,6 +43,8 @@ func TestJSON(t *testing.T) {
 		"no limit at all":          {`{}`, `{}`, "has no rule that every tenant falls back to"},
 		"unknown guest":            {`{}`, `{"guest":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest"},
 		"unknown headers":          {`{}`, `{"headers":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "headers"},
+		"unknown app headers":      {`{"headers":"x"}`, `{}`, "headers: unknown word"},
+		"unknown reset":            {`{"reset":"x"}`, `{}`, "reset: unknown word"},
 		"unknown algorithm":        {`{}`, `{"algorithm":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "unknown algorithm"},
 		"capacity 0":               {`{}`, `{"limits":[{"refill_per_second":1}]}`, "limits[0]: capacity 0"},
 		"refill 0":                 {`{}`, `{"limits":[{"capacity":1}]}`, "limits[0]: refill_per_second 0"},
@@ -54,8 +56,15 @@ func TestJSON(t *testing.T) {
 		"log over its bound":       {`{}`, `{"algorithm":"sliding_window_log","limits":[{"capacity":100001,"refill_per_second":1}]}`, "limits[0]: capacity"},
 		"prefix":                   {`{}`, `{"ipv6_prefix":129,"limits":[{"capacity":1,"refill_per_second":1}]}`, "ipv6_prefix"},
 		"cost":                     {`{}`, `{"cost":"x","limits":[{"capacity":1,"refill_per_second":1}]}`, "cost"},
+		"shorthand in JSON":        {`{}`, `{"tenant":"{header.X-Api-Key}","limits":[{"capacity":1,"refill_per_second":1}]}`, "shorthand"},
+		"brace without an end":     {`{}`, `{"tenant":"{http.request.header.X","limits":[{"capacity":1,"refill_per_second":1}]}`, "counterpart"},
+		"default with a route":     {`{"default":{"route":"a","capacity":1,"refill_per_second":1}}`, `{}`, "default.route"},
+		"breaker off and open":     {`{"redis":{"urls":["redis://a"],"breaker":{"failures":-1,"open":"1m"}}}`, `{}`, "redis.breaker.open"},
+		"tls on a unix socket":     {`{"redis":{"urls":["unix:///x"],"tls":{}}}`, `{}`, "redis.tls"},
+		"tenant with a space":      {`{"static_rules":[{"tenant":" a","route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "static_rules[0].tenant"},
+		"tenant too long":          {`{"static_rules":[{"tenant":"` + fmt.Sprintf("%065d", 0) + `","route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "static_rules[0]"},
+		"tenant from env":          {`{"static_rules":[{"tenant":"{env.X}","route":"b","capacity":1,"refill_per_second":1}]}`, `{}`, "placeholders are not replaced"},
 		"guests need a secret":     {`{"redis":{"urls":["redis://a"]}}`, `{"guest":"ip","limits":[{"capacity":1,"refill_per_second":1}]}`, "guest_secret"},
-		"zones":                    {`{}`, `{"rate_limits":{}}`, "not yet supported"},
 		"instances 0":              {`{"instances":0}`, `{}`, "instances: 0 is out of bounds"},
 		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
 		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},
@@ -88,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	r := newRefusals(zap.New(core))
 	now := time.Now()
 	key := limit.Key{Tenant: "t1", Route: "a"}
-	said := refusal{route: "a", source: limit.SourceRedis, wait: time.Second}
+	said := refusal{zone: "a", source: limit.SourceRedis, wait: time.Second}
 	for range 100 {
 		r.noteAt(now, key, said)
 	}
@@ -105,7 +114,7 @@ func TestRefusals(t *testing.T) {
 
 // told is an answer about one bucket.
 func told(capacity int64, outcome outcome, state limit.State) *answer {
-	a := newAnswer()
+	a := new(answer)
 	a.add(charge{
 		zone: &zone{name: "a"}, bucket: limit.Bucket{Rule: limit.Rule{Capacity: capacity}},
 		outcome: outcome, source: limit.SourceLocal, state: state,
@@ -119,7 +128,7 @@ func TestSettle(t *testing.T) {
 	w := quiet{http.Header{}}
 	a := told(5, outcomeGranted, limit.State{Remaining: 4, ResetAfter: 1500 * time.Millisecond})
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-	a.showNearest(0, true)
+	a.showNearest(0, headerStyle{legacy: true})
 	err := a.pass(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Add("X-RateLimit-Limit", "9")
 		w.Header().Add("X-RateLimit-Remaining", "9")
@@ -142,7 +151,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		a := told(5, outcomeRefused, limit.State{RetryAfter: wait})
-		a.refuse(w, a.violated(0), true)
+		require.Error(t, a.refuse(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody), a.violated(0), headerStyle{legacy: true}))
 		require.Equal(t, want, w.Header().Get("Retry-After"), wait)
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -28,7 +29,7 @@ type visitor struct {
 // rows that are meant for many.
 func tenantVisitor(tenant string) visitor {
 	v := visitor{shown: tenant, key: limit.EscapeName(tenant), rules: tenant}
-	if tenant == rulecache.Wildcard || tenant == rulecache.Guest {
+	if tenant == rulecache.Wildcard || tenant == rulecache.Guest || tenant == blankTenant {
 		v.rules = ""
 	}
 	return v
@@ -42,53 +43,6 @@ const (
 	standingFree                         // it is not limited
 	standingUnauthorized                 // it may not pass without a tenant
 )
-
-// keySource reads a name from a request.
-type keySource struct {
-	template string
-
-	// header is set where the template is one header and nothing else, so that
-	// the common case needs no replacer.
-	header string
-
-	// once are the headers that a request may send one time at most: which of
-	// two values counts must not depend on who reads them.
-	once []string
-}
-
-var headerPlaceholder = regexp.MustCompile(`\{http\.request\.header\.([^{}]+)\}`)
-
-var errRepeated = errors.New("the header that names the tenant was sent more than once")
-
-// newKeySource reads a template.
-func newKeySource(template string) keySource {
-	source := keySource{template: template}
-	for _, match := range headerPlaceholder.FindAllStringSubmatch(template, -1) {
-		name := http.CanonicalHeaderKey(match[1])
-		source.once = append(source.once, name)
-		if match[0] == template {
-			source.header = name
-		}
-	}
-	return source
-}
-
-// of returns the name, blank if the request has none. An error means that the
-// request is ambiguous.
-func (s *keySource) of(r *http.Request, repl *caddy.Replacer) (string, error) {
-	for _, name := range s.once {
-		if len(r.Header[name]) > 1 {
-			return "", errRepeated
-		}
-	}
-	if s.header == "" {
-		return strings.TrimSpace(repl.ReplaceAll(s.template, "")), nil
-	}
-	if values := r.Header[s.header]; len(values) == 1 {
-		return strings.TrimSpace(values[0]), nil
-	}
-	return "", nil
-}
 
 // identity finds out whose request it is.
 type identity struct {
@@ -108,7 +62,11 @@ func newIdentity(h *Handler) (identity, error) {
 	if strings.TrimSpace(template) == "" {
 		return identity{}, errors.New("tenant: a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
 	}
-	id := identity{tenant: newKeySource(template), hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
+	tenant := newKeySource(template)
+	if err := tenant.check(); err != nil {
+		return identity{}, fmt.Errorf("tenant: %w", err)
+	}
+	id := identity{tenant: tenant, hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
 	h.warnOfTenant(&id.tenant)
 	if h.Guest != guestIP {
 		return id, nil
@@ -177,6 +135,11 @@ func (h *Handler) warnOfTenant(source *keySource) {
 	if !strings.Contains(source.template, "{") {
 		h.logger.Warn("the tenant has no placeholder, so all clients share one bucket", zap.String("tenant", source.template))
 		return
+	}
+	for _, match := range anyPlaceholder.FindAllStringSubmatch(source.template, -1) {
+		if namespace, _, _ := strings.Cut(match[1], "."); !slices.Contains([]string{"http", "env", "file", "system", "time"}, namespace) {
+			h.logger.Warn("the tenant's placeholder is none of Caddy's own, so it may never have a value", zap.String("placeholder", match[0]))
+		}
 	}
 	shared := h.app.Redis != nil || h.app.Rules != nil
 	if shared && h.Unknown == "" && !strings.Contains(source.template, "{http.auth.") && !strings.Contains(source.template, "{http.request.tls.client.") {

@@ -106,7 +106,8 @@ func (m *metrics) route(name string) *routeMetrics {
 }
 
 // routeMetrics are the series of one route. A counter is looked up by its labels
-// once and kept, because the look-up costs more than a decision in memory.
+// once and kept, because the look-up costs more than a decision in memory. A nil
+// pointer counts nothing.
 type routeMetrics struct {
 	name        string
 	declined    prometheus.Counter
@@ -115,10 +116,16 @@ type routeMetrics struct {
 }
 
 func (m *routeMetrics) observe(took time.Duration) {
+	if m == nil {
+		return
+	}
 	m.processTime.Observe(took.Seconds())
 }
 
 func (m *routeMetrics) count(what outcome, source limit.Source) {
+	if m == nil {
+		return
+	}
 	if what == outcomeRefused {
 		m.declined.Inc()
 	}
@@ -167,9 +174,9 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if s.app.node != nil {
 		status := s.app.node.Status()
-		open := 0.0
-		if status.Breaker == "open" {
-			open = 1
+		open := 1.0 // also while one call tries whether Redis is back
+		if status.Breaker == "closed" || status.Breaker == "off" {
+			open = 0
 		}
 		gauge(breakerOpenDesc, open, status.Address)
 	}

@@ -21,6 +21,22 @@ func (a *App) observeRules(event rulecache.Event) {
 		fields = append(fields, zap.Duration("took", event.Took))
 	}
 	a.logger.Log(rulesLevel(event), "PostgreSQL: "+event.Kind.String(), fields...)
+	if event.Kind == rulecache.EventLoaded {
+		a.logRejections()
+	}
+}
+
+// loggedRejections is how many rejected rows are logged one by one at each load.
+const loggedRejections = 5
+
+// logRejections logs the first rows that make no rule. It names their ids and not
+// their tenants, which may be secrets.
+func (a *App) logRejections() {
+	_, rejections := a.source.Snapshot().Rejected()
+	for _, rejection := range rejections[:min(len(rejections), loggedRejections)] {
+		a.logger.Warn("PostgreSQL: a row is no rule",
+			zap.String("id", rejection.ID), zap.String("route", rejection.Route), zap.String("reason", rejection.Reason))
+	}
 }
 
 func rulesLevel(event rulecache.Event) zapcore.Level {

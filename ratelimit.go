@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +25,9 @@ func init() {
 // bucket for each route: in Redis, shared by all gateways, where the app
 // `rate_limit` names one, and in memory otherwise. A request that finds its
 // bucket empty ends with the error 429, which `handle_errors` can render.
+//
+// The configuration of mholt/caddy-ratelimit is read as it stands: there, the
+// name of a zone is the route, and its key is the tenant.
 //
 // Placeholders, set once a request was decided:
 //
@@ -95,8 +97,9 @@ type Handler struct {
 	Shadow bool `json:"shadow,omitempty"`
 
 	// Which headers tell clients about their limit: `legacy` sets
-	// X-RateLimit-Limit, -Remaining and -Reset, `off` sets none (Retry-After on a
-	// 429 is always set). `ietf` and `both` are not yet supported. Default: the
+	// X-RateLimit-Limit, -Remaining and -Reset, `ietf` sets RateLimit-Policy and
+	// RateLimit after draft-ietf-httpapi-ratelimit-headers-11, `both` sets all
+	// five, `off` none. Retry-After on a 429 does not depend on it. Default: the
 	// app's `headers`.
 	Headers string `json:"headers,omitempty"`
 
@@ -104,15 +107,16 @@ type Handler struct {
 	// secrets: turn it on only where the log may hold them. Default: false.
 	LogKey bool `json:"log_key,omitempty"`
 
-	// The zones of caddy-ratelimit's own configuration. Not yet supported.
-	RateLimits json.RawMessage `json:"rate_limits,omitempty"`
+	// What is read of caddy-ratelimit's own configuration.
+	Zones
 
+	ctx      caddy.Context
 	app      *App
 	logger   *zap.Logger
 	identity identity
 	cost     costSource
 	zones    []*zone
-	fields   bool // whether X-RateLimit-* are set
+	style    headerStyle
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -126,7 +130,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision resolves the handler's settings against the app's. It touches
 // neither the network nor anything that a running config uses.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+	h.ctx, h.logger = ctx, ctx.Logger()
 	app, err := ctx.App(appName)
 	if err != nil {
 		return fmt.Errorf("loading the app %s: %w", appName, err)
@@ -135,14 +139,19 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.refuseUnsupported(); err != nil {
 		return err
 	}
-	if h.identity, err = newIdentity(h); err != nil {
+	if err := h.checkZoneOptions(); err != nil {
 		return err
+	}
+	if len(h.RateLimits) == 0 {
+		if h.identity, err = newIdentity(h); err != nil {
+			return err
+		}
 	}
 	if h.cost, err = newCostSource(h.Cost); err != nil {
 		return err
 	}
-	h.fields = h.headers() != headersOff
-	return h.provisionZones()
+	h.style = h.headerStyle()
+	return h.provisionZones(ctx)
 }
 
 // Validate checks the words and numbers that Provision does not have to understand.
@@ -150,7 +159,7 @@ func (h *Handler) Validate() error {
 	return errors.Join(
 		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
 		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
-		oneOf("headers", h.Headers, headersLegacy, headersOff),
+		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
 		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
 	)
@@ -162,14 +171,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	started := time.Now()
 	current := answerOf(r)
 	if current == nil {
-		current = newAnswer()
+		current = new(answer)
 	}
 	if current.closed {
 		return current.pass(w, r, next)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	rules := h.app.rules(r.Context())
-	who, means, err := h.identity.of(r, repl, rules)
+	who, means, err := h.identify(r, repl, rules)
 	switch {
 	case err != nil:
 		return current.close(r, http.StatusBadRequest, err)
@@ -197,7 +206,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	current.publish(r)
 	h.account(current.charges[from:], time.Since(started))
-	return h.respond(w, r, next, current, from)
+	violated := current.violated(from)
+	if violated < 0 {
+		h.tellShadows(r, current.charges[from:])
+		current.showNearest(from, h.style)
+		return current.pass(w, r, next)
+	}
+	h.tellRefusal(r, &current.charges[violated])
+	return current.refuse(w, r, violated, h.style)
+}
+
+// identify finds out whose request it is. Zones with keys of their own do that
+// for themselves.
+func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet) (visitor, standing, error) {
+	if len(h.RateLimits) > 0 {
+		return visitor{}, standingLimited, nil
+	}
+	return h.identity.of(r, repl, rules)
 }
 
 // charge adds to the answer the buckets that the request is held to, but for
@@ -209,8 +234,16 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		if err != nil {
 			return err
 		}
+		if !matched {
+			continue
+		}
+		who, err := zone.visitor(r, who)
+		if err != nil {
+			current.charges = current.charges[:from]
+			return current.close(r, http.StatusBadRequest, err)
+		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
-		if !matched || current.charged(key) {
+		if current.charged(key) {
 			continue
 		}
 		rule := zone.rule(who.rules, rules)
@@ -226,20 +259,6 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		}
 	}
 	return nil
-}
-
-// respond tells the client what was decided about the charges since from, and
-// calls next unless one of them was refused.
-func (h *Handler) respond(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, current *answer, from int) error {
-	violated := current.violated(from)
-	if violated < 0 {
-		current.showNearest(from, h.fields)
-		return current.pass(w, r, next)
-	}
-	refused := &current.charges[violated]
-	h.app.refusals.note(refused.bucket.Key, h.refusal(refused))
-	current.refuse(w, violated, h.fields)
-	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
 
 // account counts what was decided.
@@ -260,23 +279,18 @@ func (h *Handler) countAll(what outcome) {
 	}
 }
 
-// refusal describes a refusal to the sampled log.
-func (h *Handler) refusal(c *charge) refusal {
-	said := refusal{route: c.zone.name, source: c.source, wait: c.state.RetryAfter}
-	if h.LogKey {
-		said.tenant = c.tenant
+// headerStyle returns what the words of the options mean, the app's where the
+// handler has none.
+func (h *Handler) headerStyle() headerStyle {
+	word := h.Headers
+	if word == "" {
+		word = h.app.Headers
 	}
-	return said
-}
-
-// headers returns the word that counts for this handler.
-func (h *Handler) headers() string {
-	for _, word := range []string{h.Headers, h.app.Headers} {
-		if word != "" {
-			return word
-		}
+	return headerStyle{
+		legacy: word == "" || word == headersLegacy || word == headersBoth,
+		ietf:   word == headersIETF || word == headersBoth,
+		epoch:  h.app.Reset == resetEpoch,
 	}
-	return headersLegacy
 }
 
 // refuseUnsupported names what the configuration may hold, but this version does not do.
@@ -284,8 +298,6 @@ func (h *Handler) refuseUnsupported() error {
 	return firstUnsupported([]unsupported{
 		{"prefetch", "prefetch", h.Prefetch != ""},
 		{"shards", "shards", h.Shards != 0},
-		{"headers", "headers " + h.Headers, h.Headers == "ietf" || h.Headers == "both"},
-		{"rate_limits", "zones", h.RateLimits != nil},
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
@@ -83,12 +84,8 @@ type TLS struct {
 	ServerName string `json:"server_name,omitempty"`
 }
 
-const (
-	defaultKeyPrefix   = "rl"
-	maxKeyPrefixLength = 32
-	defaultTimeout     = 5 * time.Millisecond
-	defaultOpenTime    = time.Second
-)
+// maxKeyPrefixLength is in bytes.
+const maxKeyPrefixLength = 32
 
 func (r *Redis) check() error {
 	errs := []error{
@@ -99,11 +96,16 @@ func (r *Redis) check() error {
 	if b := r.Breaker; b != nil {
 		if b.Failures != breakerOff {
 			errs = append(errs, failureBounds.checkSet("redis.breaker.failures", b.Failures))
+		} else if b.Open != 0 {
+			errs = append(errs, errors.New("redis.breaker.open: a breaker that is off (failures -1) is never open"))
 		}
 		errs = append(errs, openBounds.checkSet("redis.breaker.open", time.Duration(b.Open)))
 	}
 	if len(r.URLs) == 0 {
 		return errors.Join(append(errs, errors.New("redis.urls: a URL is needed, such as redis://127.0.0.1:6379/0"))...)
+	}
+	if scheme, _, _ := strings.Cut(r.URLs[0], "://"); r.TLS != nil && strings.EqualFold(scheme, "unix") {
+		errs = append(errs, errors.New("redis.tls: a unix socket has none"))
 	}
 	if err := r.options().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("redis: %w", err))
@@ -129,7 +131,7 @@ func (r *Redis) options() redisbucket.Options {
 	}
 	if t := r.TLS; t != nil {
 		// Even an empty block encrypts, as the scheme does.
-		if address, found := strings.CutPrefix(options.URL, "redis://"); found {
+		if scheme, address, _ := strings.Cut(options.URL, "://"); strings.EqualFold(scheme, "redis") {
 			options.URL = "rediss://" + address
 		}
 		options.TLS = redisbucket.TLS{
@@ -141,21 +143,21 @@ func (r *Redis) options() redisbucket.Options {
 
 func (r *Redis) keyPrefix() string {
 	if r.KeyPrefix == "" {
-		return defaultKeyPrefix
+		return redisbucket.DefaultPrefix
 	}
 	return r.KeyPrefix
 }
 
 func (r *Redis) timeout() time.Duration {
 	if r.Timeout == 0 {
-		return defaultTimeout
+		return front.DefaultTimeout
 	}
 	return time.Duration(r.Timeout)
 }
 
 func (r *Redis) openTime() time.Duration {
 	if r.Breaker == nil || r.Breaker.Open == 0 {
-		return defaultOpenTime
+		return redisbucket.DefaultBreakerOpen
 	}
 	return time.Duration(r.Breaker.Open)
 }

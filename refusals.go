@@ -32,10 +32,11 @@ type refusalSlot struct {
 
 // refusal is what the log says about one.
 type refusal struct {
-	route  string
-	tenant string // blank unless log_key asks for it
-	source limit.Source
-	wait   time.Duration
+	zone     string
+	tenant   string // blank unless log_key asks for it
+	remoteIP string // of whom the first refusal of the minute met
+	source   limit.Source
+	wait     time.Duration
 }
 
 func newRefusals(logger *zap.Logger) *refusals {
@@ -80,7 +81,7 @@ func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
 	}
 	r.writeCount(slot)
 	slot.since, slot.first = now, said
-	r.logger.Info("rate limit exceeded", append(said.fields(), zap.Duration("wait", said.wait))...)
+	r.logger.Info("rate limit exceeded", append(said.fields(), zap.Duration("wait", said.wait), zap.String("remote_ip", said.remoteIP))...)
 }
 
 // flush writes the counts of the minutes that are over at now, or of all.
@@ -104,7 +105,7 @@ func (r *refusals) writeCount(slot *refusalSlot) {
 }
 
 func (s *refusal) fields() []zap.Field {
-	fields := []zap.Field{zap.String("zone", s.route), zap.Stringer("source", s.source)}
+	fields := []zap.Field{zap.String("zone", s.zone), zap.Stringer("source", s.source)}
 	if s.tenant != "" {
 		fields = append(fields, zap.String("key", s.tenant))
 	}

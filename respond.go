@@ -10,37 +10,88 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// fields are the header fields that tell of a limit, one value each.
-type fields struct {
-	set    bool
-	values [3]string // X-RateLimit-Limit, -Remaining, -Reset
+// headerStyle says which fields tell of a limit, and how.
+type headerStyle struct {
+	legacy bool // X-RateLimit-*
+	ietf   bool // RateLimit and RateLimit-Policy
+	epoch  bool // X-RateLimit-Reset is a time, not a wait
 }
 
-// tell makes the fields tell of the charge.
-func (f *fields) tell(c *charge) {
-	capacity := c.bucket.Rule.Capacity
-	f.set = true
-	f.values = [3]string{
-		number(capacity),
-		number(min(max(c.state.Remaining, 0), capacity)),
-		number(wholeSeconds(c.state.ResetAfter)),
+// fields are the header fields that tell of a limit, one value each.
+type fields struct {
+	legacy, ietf bool      // which are set
+	values       [5]string // in the order of fieldNames
+}
+
+// fieldNames are the fields in the form that http.Header has them.
+var fieldNames = [5]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit-Policy", "Ratelimit"}
+
+// legacyFields is how many of them are not those of the IETF.
+const legacyFields = 3
+
+// tell makes the fields tell of the charge number about, and those of the IETF
+// of all charges that there is anything to tell of.
+func (f *fields) tell(style headerStyle, charges []charge, about int) {
+	c := &charges[about]
+	f.legacy, f.ietf = f.legacy || style.legacy, f.ietf || style.ietf
+	if f.legacy {
+		capacity := c.bucket.Rule.Capacity
+		f.values[0] = number(capacity)
+		f.values[1] = number(min(max(c.state.Remaining, 0), capacity))
+		var now time.Time
+		if style.epoch {
+			now = time.Now()
+		}
+		f.values[2] = number(resetValue(style.epoch, now, c.state.ResetAfter))
 	}
+	if f.ietf {
+		quotas := quotasOf(charges)
+		f.values[3], f.values[4] = policyField(quotas), limitField(quotas)
+	}
+}
+
+func quotasOf(charges []charge) []quota {
+	quotas := make([]quota, 0, len(charges))
+	for i := range charges {
+		if c := &charges[i]; c.shown() {
+			quotas = append(quotas, quota{name: c.zone.name, rule: c.bucket.Rule, state: c.state})
+		}
+	}
+	return quotas
 }
 
 // write puts the fields in place of any others of the same name.
 func (f *fields) write(header http.Header) {
-	if !f.set {
-		return
+	for i, name := range fieldNames {
+		if f.has(i) {
+			header[name] = f.values[i : i+1 : i+1]
+		}
 	}
-	header["X-Ratelimit-Limit"] = f.values[0:1:1]
-	header["X-Ratelimit-Remaining"] = f.values[1:2:2]
-	header["X-Ratelimit-Reset"] = f.values[2:3:3]
+}
+
+// erase takes back what another directive told of a bucket that is not the one
+// which refused the request.
+func (f *fields) erase(header http.Header) {
+	for i, name := range fieldNames {
+		if f.has(i) {
+			delete(header, name)
+		}
+	}
+	f.legacy, f.ietf = false, false
+}
+
+// has reports whether field number i is set.
+func (f *fields) has(i int) bool {
+	if i < legacyFields {
+		return f.legacy
+	}
+	return f.ietf
 }
 
 // pass lets the request through to next, with what was decided in the header of
 // its response.
 func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if !a.fields.set {
+	if !a.fields.legacy && !a.fields.ietf {
 		return next.ServeHTTP(w, r)
 	}
 	a.fields.write(w.Header())
@@ -55,26 +106,32 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	return next.ServeHTTP(writer, r)
 }
 
-// close ends the request for a reason that no other directive of ours, in
-// `handle_errors` say, would see otherwise.
+// close ends the request for a reason that another directive of ours, in
+// `handle_errors` say, must not find again.
 func (a *answer) close(r *http.Request, status int, reason error) error {
 	a.closed = true
 	a.publish(r)
 	return caddyhttp.Error(status, reason)
 }
 
-// refuse writes into the header what a client is told that the charge refused.
-func (a *answer) refuse(w http.ResponseWriter, violated int, legacy bool) {
+// refuse tells the client that the charge refused its request: with a document
+// where it asks for one, and otherwise with the error that `handle_errors` renders.
+func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &a.charges[violated]
-	a.about = violated
+	a.about, a.closed = violated, true
 	header := w.Header()
-	if legacy && c.shown() {
-		a.fields.tell(c)
+	a.fields.erase(header)
+	if c.shown() {
+		a.fields.tell(style, a.charges, violated)
+		a.fields.write(header)
 	}
-	a.fields.write(header)
 	if wait := c.state.RetryAfter; wait != limit.Never {
 		header["Retry-After"] = []string{number(max(1, wholeSeconds(wait)))}
 	}
+	if refuseWithProblem(w, r, a.violatedNames()) {
+		return nil
+	}
+	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
 }
 
 // fieldWriter sets our fields again when the header is about to go out, because

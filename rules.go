@@ -146,6 +146,12 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Tenant == "" || r.Route == "" {
 		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
 	}
+	if r.Tenant != strings.TrimSpace(r.Tenant) {
+		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with a space, which no request's tenant does", field)
+	}
+	if globalPlaceholder.MatchString(r.Tenant) {
+		return rulecache.Entry{}, fmt.Errorf("%s.tenant: placeholders are not replaced here", field)
+	}
 	if r.Route != rulecache.Wildcard && !limit.ValidRoute(r.Route) {
 		return rulecache.Entry{}, fmt.Errorf("%s.route: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -, or * for all", field, r.Route, limit.MaxRouteLength)
 	}
@@ -164,13 +170,20 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if err != nil {
 		return rulecache.Entry{}, fmt.Errorf("%s: %w", field, err)
 	}
-	return rulecache.Entry{Pair: rulecache.Pair{Tenant: r.Tenant, Route: r.Route}, Rule: rule}, nil
+	entry := rulecache.Entry{Pair: rulecache.Pair{Tenant: r.Tenant, Route: r.Route}, Rule: rule}
+	if _, err := rulecache.NewSnapshot([]rulecache.Entry{entry}); err != nil {
+		return entry, fmt.Errorf("%s: %w", field, err)
+	}
+	return entry, nil
 }
 
 // rule checks the limit; without one there is no rule.
 func (l *Limit) rule(field string) (*limit.Rule, error) {
 	if l == nil {
 		return nil, nil
+	}
+	if field == "default" && l.Route != "" {
+		return nil, errors.New("default.route: the default is for every route")
 	}
 	rule, err := limit.NewRule(limit.Rule{Capacity: l.Capacity, Refill: l.RefillPerSecond})
 	if err != nil {

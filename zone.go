@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -20,7 +21,9 @@ type zone struct {
 	key      *keySource            // whom, nil: the handler's tenant
 	defaults limit.Rule            // what a rule does not name
 	fallback limit.Rule            // the rule where no other is found
-	counts   *routeMetrics
+	counts   *routeMetrics         // nil: nothing is counted
+
+	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 }
 
 // matches reports whether the zone limits the request.
@@ -50,36 +53,56 @@ func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
 	return rule
 }
 
-// provisionZones makes a zone of each route.
-func (h *Handler) provisionZones() error {
-	routes := h.Routes
-	if len(routes) == 0 {
-		routes = []string{defaultRoute}
+// provisionZones makes the zones, of each route or as the configuration says.
+func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
+	if len(h.RateLimits) > 0 {
+		h.zones, err = h.zonesByName(ctx)
+	} else {
+		h.zones, err = h.zonesByRoute()
 	}
+	if err != nil || h.DisableMetrics {
+		return err
+	}
+	for _, zone := range h.zones {
+		zone.counts = h.app.metrics.route(zone.name)
+	}
+	return nil
+}
+
+// zonesByRoute makes a zone of each route.
+func (h *Handler) zonesByRoute() ([]*zone, error) {
+	routes := h.routes()
 	defaults, err := h.ruleDefaults()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limits, err := newLimits(h.Limits, routes, defaults)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	zones := make([]*zone, 0, len(routes))
 	for i, route := range routes {
 		if !limit.ValidRoute(route) {
-			return fmt.Errorf("routes: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", route, limit.MaxRouteLength)
+			return nil, fmt.Errorf("routes: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", route, limit.MaxRouteLength)
 		}
 		if slices.Contains(routes[:i], route) {
-			return fmt.Errorf("routes: %q stands here twice", route)
+			return nil, fmt.Errorf("routes: %q stands here twice", route)
 		}
 		fallback, err := h.fallbackFor(route, limits, defaults)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		h.zones = append(h.zones, &zone{
-			name: route, route: route, defaults: defaults, fallback: fallback, counts: h.app.metrics.route(route),
-		})
+		zones = append(zones, &zone{name: route, route: route, defaults: defaults, fallback: fallback})
 	}
-	return nil
+	return zones, nil
+}
+
+// routes returns the routes that count.
+func (h *Handler) routes() []string {
+	if len(h.Routes) == 0 {
+		return []string{defaultRoute}
+	}
+	return h.Routes
 }
 
 // ruleDefaults returns what a rule of this handler does not name.

@@ -192,8 +192,8 @@ func TestLocalFailsToo(t *testing.T) {
 	require.ErrorContains(t, err, "falling back to the local buckets: ")
 }
 
-// TestF4Shares is case F4, and its change of instances while the fallback is in
-// use: the old balance is cut to the new share.
+// TestF4Shares divides a limit among instances, and changes their number while
+// the fallback is in use: the old balance is cut to the new share.
 func TestF4Shares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ capacity, instances, want int64 }{

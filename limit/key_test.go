@@ -47,8 +47,8 @@ func TestEscapeNameAllocatesNothingForPlainNames(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = limit.EscapeName("tenant-0042@example.org") }))
 }
 
-// TestK1Collisions is the core of case K1: no two pairs share a key, whatever
-// their parts are made of.
+// TestK1Collisions sees that no two pairs share a key, whatever their parts are
+// made of.
 func TestK1Collisions(t *testing.T) {
 	t.Parallel()
 	parts := []string{
@@ -74,7 +74,7 @@ func TestK1Collisions(t *testing.T) {
 	require.Len(t, keys, len(pairs))
 }
 
-// TestK7LongNames is the part of case K7 that is about names.
+// TestK7LongNames sees that names of any length stay distinct and short.
 func TestK7LongNames(t *testing.T) {
 	t.Parallel()
 	huge := strings.Repeat("x", 200_000)

@@ -9,7 +9,7 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// TestA16Bounds is the part of case A16 that is about rules.
+// TestA16Bounds holds rules just within the bounds and just outside of them.
 func TestA16Bounds(t *testing.T) {
 	t.Parallel()
 	const tenYears = 10 * 365 * 86400.0
@@ -61,7 +61,7 @@ func TestA16Bounds(t *testing.T) {
 	}
 }
 
-// TestF4Share is the table of case F4, and what a share means to each algorithm.
+// TestF4Share is what an instance gives of a rule, under each algorithm: never 0.
 func TestF4Share(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -56,6 +56,28 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
+// BenchmarkAlgorithms has one bucket in use under each algorithm, granted from and
+// refused.
+func BenchmarkAlgorithms(b *testing.B) {
+	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+		for name, refill := range map[string]float64{"granted": 1e7, "refused": 0.001} {
+			b.Run(algorithm.String()+"/"+name, func(b *testing.B) {
+				l := New(NewStore(), Options{})
+				bucket := bucketOf(b, "t1", 10_000, refill)
+				bucket.Rule.Algorithm = algorithm
+				request := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: 1, Count: 1}
+				for range bucket.Rule.Capacity {
+					_, _ = l.Take(context.Background(), request)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					_, _ = l.Take(context.Background(), request)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkTakeOfTwo asks two buckets at once.
 func BenchmarkTakeOfTwo(b *testing.B) {
 	l := New(NewStore(), Options{})

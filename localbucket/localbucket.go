@@ -53,15 +53,15 @@ func (l *Limiter) Take(_ context.Context, req limit.Request) (limit.Decision, er
 
 // Reset forgets the bucket under every algorithm. It never fails.
 func (l *Limiter) Reset(_ context.Context, key limit.Key) error {
-	print := l.store.fingerprint(key)
-	forget(l.store.levels, print)
-	forget(l.store.logs, print)
-	forget(l.store.counters, print)
+	name := l.store.fingerprint(key)
+	forget(l.store.levels, name)
+	forget(l.store.logs, name)
+	forget(l.store.counters, name)
 	return nil
 }
 
-func forget[S state[S]](in *states[S], print fingerprint) {
-	key := in.Hash(print)
+func forget[S state[S]](in *states[S], name fingerprint) {
+	key := in.Hash(name)
 	held := in.Lock(key)
 	defer held.Unlock()
 	held.Delete(&key)

@@ -3,7 +3,9 @@ package localbucket
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,10 +139,19 @@ func TestA15LoweredRate(t *testing.T) {
 }
 
 func TestK10Memory(t *testing.T) {
-	const bound, others = 10_000, 200_000
+	for algorithm, others := range map[limit.Algorithm]int{
+		limit.TokenBucket: 200_000, limit.SlidingWindowLog: 25_000, limit.SlidingWindowCounter: 25_000,
+	} {
+		t.Run(algorithm.String(), func(t *testing.T) { floods(t, algorithm, others) })
+	}
+}
+
+func floods(t *testing.T, algorithm limit.Algorithm, others int) {
+	const bound = 10_000
 	l := newTester()
 	l.store.Bound(bound)
 	a := bucketOf(t, "A", 5, 0.001)
+	a.Rule.Algorithm = algorithm
 	require.Equal(t, int64(5), l.take(t, a, 5).Granted)
 	other := a
 	fill := func(from, to int) {
@@ -158,15 +169,23 @@ func TestK10Memory(t *testing.T) {
 	require.Less(t, heap(), before+1<<20, "the heap is flat")
 	require.LessOrEqual(t, l.store.Len(), bound)
 	require.Zero(t, l.take(t, a, 1).Granted)
-	require.Equal(t, int64(1), l.take(t, bucketOf(t, "B", 5, 0.001), 1).Granted)
+	a.Key.Tenant = "B"
+	require.Equal(t, int64(1), l.take(t, a, 1).Granted)
 	runtime.KeepAlive(l)
 }
 
 // TestIdleBucketBytes holds a bucket to 250 bytes, names and overhead included.
 func TestIdleBucketBytes(t *testing.T) {
+	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+		t.Run(algorithm.String(), func(t *testing.T) { idles(t, algorithm) })
+	}
+}
+
+func idles(t *testing.T, algorithm limit.Algorithm) {
 	const buckets = 100_000
 	l := newTester()
 	a := bucketOf(t, "", 100, 0.001)
+	a.Rule.Algorithm = algorithm
 	before := heap()
 	for i := range buckets {
 		a.Key.Tenant = fmt.Sprintf("0123456789abcdef0123456789abcdef-%d", i)
@@ -190,12 +209,18 @@ func heap() uint64 {
 
 func TestAllocatesNothing(t *testing.T) {
 	l := newTester()
-	buckets := []limit.Bucket{bucketOf(t, "t1", 2, 0.001)}
-	for _, count := range []int64{1, 0} { // soon refused
-		allocations := testing.AllocsPerRun(100, func() {
-			_, _ = l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: count})
-		})
-		require.Zero(t, allocations)
+	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+		for _, capacity := range []int64{2, 90_000} { // refused, and granted
+			buckets := []limit.Bucket{bucketOf(t, fmt.Sprint(capacity), capacity, 0.001)}
+			buckets[0].Rule.Algorithm = algorithm
+			for _, count := range []int64{1, 0} {
+				allocations := testing.AllocsPerRun(100, func() {
+					_, _ = l.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: count})
+					l.clock.Advance(t, time.Microsecond)
+				})
+				require.Zero(t, allocations, "%s of %d", algorithm, capacity) // a log grows seldom
+			}
+		}
 	}
 }
 
@@ -219,10 +244,47 @@ func TestNamesAreNotGlued(t *testing.T) {
 	}
 }
 
+// TestK1Collisions: 10,000 random pairs are 10,000 buckets, under each algorithm.
+func TestK1Collisions(t *testing.T) {
+	t.Parallel()
+	parts := []string{":", "|", "/", "%3A", " ", "\t", "}", "{", "{x}", "a", "b", "", "~guest", "\x00", "é"}
+	random := rand.New(rand.NewPCG(1, 1))
+	name := func() string {
+		var text strings.Builder
+		for range random.IntN(6) {
+			text.WriteString(parts[random.IntN(len(parts))])
+		}
+		return limit.EscapeName(text.String())
+	}
+	keys := map[limit.Key]bool{}
+	for len(keys) < 10_000 {
+		keys[limit.Key{Tenant: name(), Route: name()}] = true
+	}
+	l, a := newTester(), bucketOf(t, "t1", 1, 0.001)
+	for key := range keys {
+		a.Key = key
+		for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+			a.Rule.Algorithm = algorithm
+			require.Equal(t, int64(1), l.take(t, a, 1).Granted, "%q", key)
+		}
+	}
+	require.Equal(t, 30_000, l.store.Len())
+}
+
 func TestRefusesMalformedRequests(t *testing.T) {
 	t.Parallel()
 	l, a := newTester(), bucketOf(t, "t1", 2, 0.001)
+	changed := func(algorithm limit.Algorithm, capacity, window int64) []limit.Bucket {
+		b := a
+		b.Rule.Algorithm, b.Rule.Capacity, b.Rule.WindowMillis = algorithm, capacity, window
+		return []limit.Bucket{a, b}
+	}
 	for name, request := range map[string]limit.Request{
+		"algorithm":      {Buckets: changed(4, 1, 1), Cost: 1, Count: 1},
+		"no window":      {Buckets: changed(limit.SlidingWindowCounter, 1, 0), Cost: 1, Count: 1},
+		"long window":    {Buckets: changed(limit.SlidingWindowLog, 1, 1e15), Cost: 1, Count: 1},
+		"no capacity":    {Buckets: changed(limit.SlidingWindowLog, 0, 1), Cost: 1, Count: 1},
+		"large capacity": {Buckets: changed(limit.SlidingWindowCounter, 1<<31, 1), Cost: 1, Count: 1},
 		"no bucket":      {Cost: 1, Count: 1},
 		"no cost":        {Buckets: []limit.Bucket{a}, Count: 1},
 		"negative cost":  {Buckets: []limit.Bucket{a}, Cost: -1, Count: 1},

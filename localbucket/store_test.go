@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 func (l *tester) fill(t testing.TB, n int) {
@@ -62,6 +65,41 @@ func TestBoundForgetsNoLimit(t *testing.T) {
 		defer l.store.Bound(most)()
 		require.Zero(t, l.take(t, a, 1).Granted, most)
 	}
+}
+
+// TestBoundCountsEntriesOfLogs: what logs have room for is within the bound, the
+// one that is full again soonest goes first, and a log over the bound stands alone.
+func TestBoundCountsEntriesOfLogs(t *testing.T) {
+	t.Parallel()
+	l := newTester()
+	defer l.store.Bound(1000)()
+	places := func(tenant string, n int) {
+		a := bucketOf(t, tenant, 5000, 0.001)
+		a.Rule.Algorithm = limit.SlidingWindowLog
+		for range n {
+			l.clock.Advance(t, time.Microsecond)
+			l.take(t, a, 1)
+		}
+	}
+	for i := range 100 {
+		places(fmt.Sprint(i), 4)
+	}
+	require.Equal(t, 100, l.store.Len())
+	places("large", 512)
+	require.InDelta(t, 100, l.store.Len(), 20)
+	places("larger", 900) // has room for 1024, and the bound is 1000
+	require.Equal(t, 1, l.store.Len())
+	places("small", 1)
+	require.Equal(t, 1, l.store.Len())
+	l.store.Bound(100)
+	l.store.Bound(100_000)
+	for i := range 100 {
+		places(fmt.Sprint(i), 5)
+	}
+	require.Equal(t, 101, l.store.Len())
+	l.store.Bound(500)
+	require.LessOrEqual(t, l.store.Len(), 500/8)
+	require.NotZero(t, l.store.Len())
 }
 
 func TestLateTake(t *testing.T) {

@@ -33,11 +33,11 @@ type group[S state[S]] struct {
 }
 
 // lockGroup locks those buckets of a request that are under an algorithm.
-func lockGroup[S state[S]](in *states[S], req *limit.Request, prints []fingerprint, algorithm limit.Algorithm) *group[S] {
+func lockGroup[S state[S]](in *states[S], req *limit.Request, names []fingerprint, algorithm limit.Algorithm) *group[S] {
 	var keys []hashedKey
 	for i := range req.Buckets {
 		if algorithmOf(&req.Buckets[i]) == algorithm {
-			keys = append(keys, in.Hash(prints[i]))
+			keys = append(keys, in.Hash(names[i]))
 		}
 	}
 	if keys == nil {
@@ -53,36 +53,36 @@ func (g *group[S]) unlock() {
 }
 
 // turn is the turn of one of the buckets.
-func (g *group[S]) turn(a ask, bucket *limit.Bucket, print fingerprint) party {
-	return &heldTurn[S]{turn: newTurn[S](g.in.Hash(print), a, &bucket.Rule), held: &g.held}
+func (g *group[S]) turn(a ask, bucket *limit.Bucket, name fingerprint) party {
+	return &heldTurn[S]{turn: newTurn[S](g.in.Hash(name), a, &bucket.Rule), held: &g.held}
 }
 
 // takeAll reads every bucket, and then takes the same from each, or nothing. The
 // maps of the algorithms are locked in one order, so that no two requests wait
 // for each other.
 func (l *Limiter) takeAll(req *limit.Request) limit.Decision {
-	prints := make([]fingerprint, len(req.Buckets))
-	for i := range prints {
-		prints[i] = l.store.fingerprint(req.Buckets[i].Key)
+	names := make([]fingerprint, len(req.Buckets))
+	for i := range names {
+		names[i] = l.store.fingerprint(req.Buckets[i].Key)
 	}
-	levels := lockGroup(l.store.levels, req, prints, limit.TokenBucket)
+	levels := lockGroup(l.store.levels, req, names, limit.TokenBucket)
 	defer levels.unlock()
-	logs := lockGroup(l.store.logs, req, prints, limit.SlidingWindowLog)
+	logs := lockGroup(l.store.logs, req, names, limit.SlidingWindowLog)
 	defer logs.unlock()
-	counters := lockGroup(l.store.counters, req, prints, limit.SlidingWindowCounter)
+	counters := lockGroup(l.store.counters, req, names, limit.SlidingWindowCounter)
 	defer counters.unlock()
 
 	wanted := ask{cost: req.Cost, count: req.Count, elapsed: l.elapsed()}
-	turns := make([]party, len(prints))
+	turns := make([]party, len(names))
 	for i := range turns {
 		bucket := &req.Buckets[i]
 		switch algorithmOf(bucket) {
 		case limit.SlidingWindowLog:
-			turns[i] = logs.turn(wanted, bucket, prints[i])
+			turns[i] = logs.turn(wanted, bucket, names[i])
 		case limit.SlidingWindowCounter:
-			turns[i] = counters.turn(wanted, bucket, prints[i])
+			turns[i] = counters.turn(wanted, bucket, names[i])
 		default:
-			turns[i] = levels.turn(wanted, bucket, prints[i])
+			turns[i] = levels.turn(wanted, bucket, names[i])
 		}
 	}
 	return decide(turns, req.Count)

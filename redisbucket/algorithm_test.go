@@ -139,6 +139,20 @@ func TestA7Digits(t *testing.T) {
 	require.NotContains(t, stored["ts"], "e")
 	require.InDelta(t, b.now(t), mustInt(t, stored["ts"]), 10_000)
 
+	// The microseconds of TIME have no leading zeros: glued to the seconds they
+	// would be another time.
+	for algorithm, field := range map[limit.Algorithm]string{limit.TokenBucket: "ts", limit.SlidingWindowCounter: "start"} {
+		r := ruleOf(t, algorithm, 10, 0.001)
+		require.NoError(t, b.Reset(t.Context(), theKey))
+		b.ask(t, question{at: time.Unix(1_785_000_000, 5000)}, ask(r))
+		require.Equal(t, "1785000000000", b.redis.HGet(t.Context(), b.RedisKey(theKey, algorithm), field).Val())
+	}
+	require.NoError(t, b.Reset(t.Context(), theKey))
+	b.ask(t, question{at: time.Unix(1_785_000_000, 5000)}, ask(ruleOf(t, limit.SlidingWindowLog, 10, 0.001)))
+	logged := b.redis.ZRangeWithScores(t.Context(), b.RedisKey(theKey, limit.SlidingWindowLog), 0, -1).Val()
+	require.Len(t, logged, 1)
+	require.InDelta(t, 1_785_000_000_000_005.0, logged[0].Score, 0)
+
 	require.NoError(t, b.Reset(t.Context(), theKey))
 	take(t, b, rule(t, 1, 1.0/50_000))
 	require.InDelta(t, 100_000_000, b.redis.PTTL(t.Context(), tokenKey).Val().Milliseconds(), 10_000)
@@ -156,13 +170,14 @@ func TestA8OneADay(t *testing.T) {
 	b := onRedis(t)
 	r := rule(t, 1, 1.0/86400)
 	require.Equal(t, "1.1574074074074073e-05", strconv.FormatFloat(r.Refill, 'g', -1, 64))
-	take(t, b, r)
-	d := take(t, b, r)
+	const day, began = int64(86_400_000), int64(1_785_000_000_000)
+	require.Equal(t, int64(1), b.at(t, began, r).Granted)
+	d := b.at(t, began, r)
 	require.Zero(t, d.Granted)
-	require.InDelta(t, 86400, d.First.RetryAfter.Seconds(), 1)
+	require.Equal(t, 86_400*time.Second, d.First.RetryAfter)
 	require.GreaterOrEqual(t, b.redis.PTTL(t.Context(), tokenKey).Val().Milliseconds(), int64(86_399_000))
-	b.write(t, 0, -86_400*time.Second)
-	require.Equal(t, int64(1), take(t, b, r).Granted, "the rate loses no digit on the way")
+	require.Zero(t, b.at(t, began+day-1, r).Granted)
+	require.Equal(t, int64(1), b.at(t, began+day, r).Granted, "the rate loses no digit on the way")
 }
 
 func TestA10TypeSwitch(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/servertest"
@@ -47,6 +48,16 @@ func quick(l limit.Limiter, r limit.Rule) (limit.Decision, error) {
 	return l.Take(context.Background(), req)
 }
 
+// realTimeout is what a decision may wait by default, once it comes from a gateway.
+const realTimeout = 5 * time.Millisecond
+
+// soon asks for one unit within the real timeout.
+func soon(l limit.Limiter, r limit.Rule) (limit.Decision, error) {
+	req := ask(r)
+	req.Deadline = time.Now().Add(realTimeout)
+	return l.Take(context.Background(), req)
+}
+
 // quickAtOnce asks n times at once and returns how many were granted, and the
 // reasons of the errors.
 func quickAtOnce(l limit.Limiter, r limit.Rule, n int) (granted int, reasons map[string]int) {
@@ -68,14 +79,17 @@ func quickAtOnce(l limit.Limiter, r limit.Rule, n int) (granted int, reasons map
 	return granted, reasons
 }
 
+// TestT1Budget holds replies far longer than a decision may wait. A deadline that
+// allows for a busy machine would let a small fault through, so that the best of
+// three is held to a tight one.
 func TestT1Budget(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	slow, silent := servertest.NewProxy(t, server.Addr), servertest.NewProxy(t, server.Addr)
-	slow.Set(t, servertest.Fault{ReplyDelay: 200 * time.Millisecond})
+	slow.Set(t, servertest.Fault{ReplyDelay: 5 * time.Second})
 	silent.Set(t, servertest.Fault{Silent: true})
 	for name, addr := range map[string]string{
-		"replies take 200 ms":             slow.Addr(),
+		"replies take 5 s":                slow.Addr(),
 		"accepted and never answered":     silent.Addr(),
 		"connection attempts are lost":    servertest.BlackHole(t),
 		"connection attempts are refused": servertest.FreeAddr(t),
@@ -87,15 +101,17 @@ func TestT1Budget(t *testing.T) {
 			stop := node.Start(nil)
 			defer stop()
 			l := New(node, "")
+			best := time.Hour
 			for range 3 {
 				begin := time.Now()
-				req := ask(rule(t, 10, 0.001))
-				req.Deadline = begin.Add(5 * time.Millisecond)
-				_, err := l.Take(t.Context(), req)
+				_, err := soon(l, rule(t, 10, 0.001))
+				took := time.Since(begin)
 				require.Error(t, err)
-				require.Less(t, time.Since(begin), patience)
-				t.Logf("%s after %s", Reason(err), time.Since(begin))
+				require.Less(t, took, patience)
+				best = min(best, took)
+				t.Logf("%s after %s", Reason(err), took)
 			}
+			require.Less(t, best, 60*time.Millisecond)
 			node.Warm(t.Context())
 		})
 	}
@@ -115,6 +131,10 @@ func TestT2LostReply(t *testing.T) {
 	require.Equal(t, before+1, p.server.CommandCalls(t, "eval", "evalsha"), "asked once")
 }
 
+// TestT3Dialling asks within the real timeout, in which a decision that waited for
+// a connection could not be made, and counts connections, which would be made for
+// each. A busy machine is late now and then without a fault, and each answer that
+// is late costs its connection; five in a row open the breaker, which costs all.
 func TestT3Dialling(t *testing.T) {
 	t.Parallel()
 	plain, other := servertest.Redis(t), servertest.Redis(t)
@@ -143,19 +163,33 @@ func TestT3Dialling(t *testing.T) {
 			t.Parallel()
 			l := started(t, test.options)
 			r := rule(t, 1_000_000, 1)
-			for range 2 {
-				require.Eventually(t, func() bool {
-					d, err := quick(l, r)
-					return err == nil && d.Granted == 1
-				}, 20*time.Second, 10*time.Millisecond)
-				for range 20 {
-					_, err := quick(l, r)
-					require.NoError(t, err)
+			client := test.server.Client(t)
+			for _, when := range []string{"at start", "after CLIENT KILL"} {
+				begin, decided, dialled := time.Now(), 0, 50
+				for decided < 45 || dialled > laneCount+5 {
+					require.Less(t, time.Since(begin), 20*time.Second, "%s: %d of 50 decided", when, decided)
+					before := connections(t, client)
+					decided = 0
+					for range 50 {
+						if _, err := soon(l, r); err == nil {
+							decided++
+						}
+					}
+					dialled = connections(t, client) - before
 				}
-				require.NoError(t, test.server.Client(t).ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
+				t.Logf("%s: %d of 50 decided after %s, %d connections made", when, decided, time.Since(begin), dialled)
+				require.NoError(t, client.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
 			}
 		})
 	}
+}
+
+// connections returns how many the server has accepted so far.
+func connections(t *testing.T, client *redis.Client) int {
+	t.Helper()
+	info, err := client.InfoMap(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	return int(mustInt(t, info["Stats"]["total_connections_received"]))
 }
 
 // TestClientKillCostsAtMostOneAnswer: what cut one connection may have cut all,

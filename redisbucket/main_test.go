@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a decision may take where a test is not about time: ten
-// times the bound of the cases, because the machine has other work.
+// times what it may take at all, because the machine has other work.
 const patience = 250 * time.Millisecond
 
 // bench is a Limiter on a private Redis.

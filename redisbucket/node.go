@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -194,4 +195,33 @@ func (n *Node) lastReason() string {
 		return last.reason
 	}
 	return ""
+}
+
+// attempted notes how a connection attempt ended.
+func (n *Node) attempted(err error) {
+	if err == nil {
+		n.lastDial.Store(nil)
+	} else {
+		wrapped := fmt.Errorf("%w: %w", errConnection, err)
+		n.noteFailure(wrapped)
+		n.lastDial.Store(&wrapped)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.run != nil {
+		n.run.warmOnce()
+	}
+}
+
+// unreachable returns the error of the last connection attempt, if it failed.
+func (n *Node) unreachable() error {
+	if err := n.lastDial.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// noteFailure keeps an error's reason for Status.
+func (n *Node) noteFailure(err error) {
+	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
 }

@@ -26,7 +26,7 @@ const (
 // The bounds of Options.
 const (
 	minDialTimeout     = time.Millisecond
-	maxDialTimeout     = 5 * time.Minute
+	maxDialTimeout     = 10 * time.Second
 	maxBreakerFailures = 1000
 	minBreakerOpen     = 100 * time.Millisecond
 	maxBreakerOpen     = 5 * time.Minute
@@ -41,7 +41,7 @@ type Options struct {
 	// with rediss, skip_verify=true, which accepts any certificate.
 	URL string
 
-	// DialTimeout bounds one connection attempt, from 1ms to 5m. Default: 1s.
+	// DialTimeout bounds one connection attempt, from 1ms to 10s. Default: 1s.
 	DialTimeout time.Duration
 
 	// Breaker says when Redis is not asked for a while.

@@ -84,19 +84,20 @@ func TestOptionBounds(t *testing.T) {
 	good := []Options{
 		{URL: url},
 		{URL: url, DialTimeout: time.Millisecond, Breaker: Breaker{Failures: 1, Open: 100 * time.Millisecond}},
-		{URL: url, Breaker: Breaker{Failures: 1000, Open: 5 * time.Minute}},
+		{URL: url, DialTimeout: 10 * time.Second, Breaker: Breaker{Failures: 1000, Open: 5 * time.Minute}},
 		{URL: url, Breaker: Breaker{Off: true}},
 	}
 	for _, o := range good {
 		require.NoError(t, o.Validate(), "%+v", o)
 	}
 	bad := map[string]Options{
-		"dial_timeout": {URL: url, DialTimeout: -1},
-		"failures":     {URL: url, Breaker: Breaker{Failures: 1001}},
-		"breaker: -1":  {URL: url, Breaker: Breaker{Failures: -1}},
-		"open":         {URL: url, Breaker: Breaker{Open: time.Millisecond}},
-		"open for":     {URL: url, Breaker: Breaker{Open: time.Hour}},
-		"unix":         {URL: "unix:///s", TLS: TLS{ServerName: "x"}},
+		"dial_timeout":         {URL: url, DialTimeout: -1},
+		"dial_timeout 10.001s": {URL: url, DialTimeout: 10*time.Second + time.Millisecond},
+		"failures":             {URL: url, Breaker: Breaker{Failures: 1001}},
+		"breaker: -1":          {URL: url, Breaker: Breaker{Failures: -1}},
+		"open":                 {URL: url, Breaker: Breaker{Open: time.Millisecond}},
+		"open for":             {URL: url, Breaker: Breaker{Open: time.Hour}},
+		"unix":                 {URL: "unix:///s", TLS: TLS{ServerName: "x"}},
 	}
 	for part, o := range bad {
 		require.ErrorContains(t, o.Validate(), part)

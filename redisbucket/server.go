@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -107,33 +106,4 @@ func tooOld(version string) bool {
 		return false
 	}
 	return major < minMajor || major == minMajor && minor < minMinor
-}
-
-// attempted notes how a connection attempt ended.
-func (n *Node) attempted(err error) {
-	if err == nil {
-		n.lastDial.Store(nil)
-	} else {
-		wrapped := fmt.Errorf("%w: %w", errConnection, err)
-		n.noteFailure(wrapped)
-		n.lastDial.Store(&wrapped)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.run != nil {
-		n.run.warmOnce()
-	}
-}
-
-// unreachable returns the error of the last connection attempt, if it failed.
-func (n *Node) unreachable() error {
-	if err := n.lastDial.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// noteFailure keeps an error's reason for Status.
-func (n *Node) noteFailure(err error) {
-	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
 }

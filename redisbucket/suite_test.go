@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -50,8 +49,9 @@ func (b *bench) advance(t testing.TB, d time.Duration) {
 
 func (b *bench) advanceLog(t testing.TB, key string, d time.Duration) {
 	t.Helper()
-	for _, member := range b.redis.ZRangeWithScores(t.Context(), key, 0, -1).Val() {
-		member.Score -= float64(d.Microseconds())
-		require.NoError(t, b.redis.ZAdd(t.Context(), key, redis.Z{Score: member.Score, Member: member.Member}).Err())
+	members := b.redis.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+	for i := range members {
+		members[i].Score -= float64(d.Microseconds())
 	}
+	require.NoError(t, b.redis.ZAdd(t.Context(), key, members...).Err())
 }

@@ -202,31 +202,45 @@ func TestR3DeletesAndLateCommits(t *testing.T) {
 	}
 }
 
+// TestR4Storm sees the last value soon after a storm: within a deadline that allows
+// for a busy machine, and at best of two storms within one that a wait of a whole
+// storm's length, or for the next poll, would break.
 func TestR4Storm(t *testing.T) {
 	t.Parallel()
-	const transactions, length = 10_000, 5 * time.Second
 	server := withTable(t)
 	rules := begin(t, server.URL(""), Settings{Refresh: 10 * time.Minute}).listening(t)
-	before := loads(server.Statements(t))
+	latency := storm(t, server, rules, 1)
+	if latency >= 2500*time.Millisecond {
+		latency = min(latency, storm(t, server, rules, 2))
+	}
+	require.Less(t, latency, 2500*time.Millisecond)
+}
 
+// storm changes the rule in many transactions and returns how long after them the
+// last value was in force.
+func storm(t *testing.T, server *servertest.PostgresServer, rules *fixture, number int) time.Duration {
+	t.Helper()
+	const transactions, length = 10_000, 5 * time.Second
+	before := loads(server.Statements(t))
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, server.URL("")+"&application_name=test")
 	require.NoError(t, err)
 	defer conn.Close(ctx)
 	start := time.Now()
 	for i := range transactions {
-		_, err := conn.Exec(ctx, updateRule, i+1)
+		_, err := conn.Exec(ctx, updateRule, number*transactions+i)
 		require.NoError(t, err)
 		// The storm is paced, and lasts longer where the machine is slow.
 		time.Sleep(time.Until(start.Add(length * time.Duration(i) / transactions)))
 	}
 	took := time.Since(start)
-	within(t, 10*time.Second, "the last value", func() bool { return rules.capacity("a") == transactions })
+	within(t, 10*time.Second, "the last value", func() bool { return rules.capacity("a") == int64(number+1)*transactions-1 })
 	latency := time.Since(start) - took
 	time.Sleep(time.Second) // a superfluous load would come now
 	count := loads(server.Statements(t)) - before
 	t.Logf("%d transactions in %s: %d loads, the last value after %s", transactions, took, count, latency)
 	require.LessOrEqual(t, count, 15+int(2*max(0, took-length)/time.Second))
+	return latency
 }
 
 // loads counts the loads of the table among statements: each asks for a digest.

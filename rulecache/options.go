@@ -51,6 +51,23 @@ func (o Options) PoolKey() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// StoreKey returns the hex SHA-256 of the hosts, the database and the table. A
+// new password or parameter leaves it as it is, so that the last good rules are
+// found again. It is empty where the options are not valid.
+func (o Options) StoreKey() string {
+	config, err := o.config()
+	if err != nil {
+		return ""
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s\x00%d\x00", config.Host, config.Port)
+	for _, other := range config.Fallbacks {
+		fmt.Fprintf(hash, "%s\x00%d\x00", other.Host, other.Port)
+	}
+	fmt.Fprintf(hash, "%s\x00%s", config.Database, o.table())
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
 func (o Options) table() string {
 	if o.Table == "" {
 		return DefaultTable

@@ -179,3 +179,19 @@ func TestR6EveryChange(t *testing.T) {
 		within(t, 10*time.Second, step.sql, func() bool { return rules.capacity("a") == step.want })
 	}
 }
+
+// TestStoreKey finds the last good rules again after a password was changed.
+func TestStoreKey(t *testing.T) {
+	t.Parallel()
+	key := func(dsn, table string) string { return Options{DSN: dsn, Table: table}.StoreKey() }
+	same := key("postgres://gateway:old@db1:5432/rules", "")
+	require.Len(t, same, 64)
+	require.Equal(t, same, key("postgres://gateway:new@db1/rules?application_name=gw", "rate_limit_rule"))
+	for _, other := range []string{
+		key("postgres://gateway:old@db2/rules", ""), key("postgres://gateway:old@db1:5433/rules", ""),
+		key("postgres://gateway:old@db1/other", ""), key("postgres://gateway:old@db1/rules", "other"),
+	} {
+		require.NotEqual(t, same, other)
+	}
+	require.Empty(t, key("nonsense", ""))
+}

@@ -71,7 +71,7 @@ func TestNewSnapshotRefuses(t *testing.T) {
 		entries []Entry
 		want    string
 	}{
-		"twice":            {[]Entry{entry("t1", "a", 1), entry("t1", "a", 2)}, `tenant "t1", route "a" is given twice`},
+		"twice":            {[]Entry{entry("t1", "a", 1), entry("t1", "a", 2)}, `two rules are for one tenant and route "a"`},
 		"no tenant":        {[]Entry{entry("", "a", 1)}, "the tenant is empty"},
 		"no route":         {[]Entry{entry("t1", "", 1)}, "the route is empty"},
 		"a path":           {[]Entry{entry("t1", "/a", 1)}, "is neither a name"},

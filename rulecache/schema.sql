@@ -1,6 +1,8 @@
 -- The rules of the rate limiter. tenant_id and route_id may be '*', and
--- tenant_id '~guest', for requests without a tenant. The last four columns may
--- be left out; NULL in them means that the gateway's configuration counts.
+-- tenant_id '~guest', for requests without a tenant. algorithm, mode, prefetch
+-- and shards may be left out; NULL in them means that the gateway's configuration
+-- counts. prefetch and shards are not yet supported: a row with a prefetch other
+-- than 0, or with more than 1 shard, is rejected when the rules are loaded.
 CREATE TABLE @table (
   id BIGSERIAL PRIMARY KEY,
   tenant_id VARCHAR(64) NOT NULL CHECK (tenant_id <> ''),

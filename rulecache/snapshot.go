@@ -43,14 +43,14 @@ func NewSnapshot(entries []Entry) (*Snapshot, error) {
 	b := newBuilder(len(entries))
 	for _, entry := range entries {
 		if err := entry.check(); err != nil {
-			return nil, fmt.Errorf("rule for tenant %q, route %q: %w", entry.Tenant, entry.Route, err)
+			return nil, fmt.Errorf("rule for route %q: %w", entry.Route, err)
 		}
 		rule, err := limit.NewRule(entry.Rule)
 		if err != nil {
-			return nil, fmt.Errorf("rule for tenant %q, route %q: %w", entry.Tenant, entry.Route, err)
+			return nil, fmt.Errorf("rule for route %q: %w", entry.Route, err)
 		}
 		if _, found := b.rules[entry.Pair]; found {
-			return nil, fmt.Errorf("rule for tenant %q, route %q is given twice", entry.Tenant, entry.Route)
+			return nil, fmt.Errorf("two rules are for one tenant and route %q", entry.Route)
 		}
 		b.rules[entry.Pair] = rule
 	}

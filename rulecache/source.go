@@ -27,7 +27,7 @@ type Source struct {
 
 	// attempt is closed at the end of the first load after a start; nil where
 	// there is nothing to wait for.
-	attempt atomic.Pointer[chan struct{}]
+	attempt atomic.Pointer[attempt]
 
 	mu     sync.Mutex
 	users  []*user
@@ -38,6 +38,12 @@ type Source struct {
 	asking []chan error
 	closed bool
 	status Status
+}
+
+// attempt is the first load after a start.
+type attempt struct {
+	began time.Time
+	ended chan struct{}
 }
 
 // user is one Start that was not stopped yet.
@@ -83,15 +89,19 @@ func (s *Source) Start(settings Settings) (stop func()) {
 // known, from PostgreSQL or from the store.
 func (s *Source) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// Await returns the rules in force as Snapshot does. While the first load since
-// the start of the Source has not ended, it waits for that, but no longer than
-// most and ctx allow. It never waits otherwise.
+// Await returns the rules in force as Snapshot does. Where none are known and
+// the first load since the start of the Source has not ended, it waits until
+// either changes, but no longer than ctx allows, nor than most after the start,
+// however many ask one after another. It never waits otherwise.
 func (s *Source) Await(ctx context.Context, most time.Duration) *Snapshot {
-	if attempt := s.attempt.Load(); attempt != nil {
-		timer := time.NewTimer(most)
+	if known := s.snapshot.Load(); known != nil {
+		return known
+	}
+	if first := s.attempt.Load(); first != nil {
+		timer := time.NewTimer(time.Until(first.began.Add(most)))
 		defer timer.Stop()
 		select {
-		case <-*attempt:
+		case <-first.ended:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -168,12 +178,13 @@ func (s *Source) release(u *user) {
 // run starts the poller when the run before has ended. The caller holds mu.
 func (s *Source) run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	before, ended, attempt := s.ended, make(chan struct{}), make(chan struct{})
+	before, ended := s.ended, make(chan struct{})
+	first := &attempt{began: time.Now(), ended: make(chan struct{})}
 	s.cancel, s.ended = cancel, ended
-	s.attempt.Store(&attempt)
+	s.attempt.Store(first)
 	tried := sync.OnceFunc(func() {
-		s.attempt.CompareAndSwap(&attempt, nil)
-		close(attempt)
+		s.attempt.CompareAndSwap(first, nil)
+		close(first.ended)
 	})
 	s.tried = tried
 	go func() {
@@ -253,9 +264,18 @@ func (s *Source) takeAsking() []chan error {
 // publish puts a snapshot in force.
 func (s *Source) publish(snapshot *Snapshot) { s.snapshot.Store(snapshot) }
 
-// publishFirst puts a snapshot in force where there is none.
+// publishFirst puts a snapshot in force where there is none, and lets those go
+// on who wait for one.
 func (s *Source) publishFirst(snapshot *Snapshot) bool {
-	return s.snapshot.CompareAndSwap(nil, snapshot)
+	if !s.snapshot.CompareAndSwap(nil, snapshot) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tried != nil {
+		s.tried()
+	}
+	return true
 }
 
 // failed notes a failed load, and reports whether it is news.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,11 +127,25 @@ func TestR8TooMany(t *testing.T) {
 	t.Parallel()
 	server := withTable(t)
 	rules := begin(t, server.URL(""), Settings{Refresh: time.Second, MaxRules: 100_000}).listening(t)
+	var reads, unlike atomic.Int64
+	reading, end := context.WithCancel(t.Context())
+	defer end()
+	go func() {
+		for ; reading.Err() == nil; reads.Add(1) {
+			rule, found := Find("t1", "a", rules.Await(reading, time.Minute))
+			if !found || rule.Capacity != 2 {
+				unlike.Add(1)
+			}
+			time.Sleep(100 * time.Microsecond) // leaves the machine to the load
+		}
+	}()
 	server.Exec(t, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second)
 		SELECT 'tenant-' || i, 'r', 5, 5 FROM generate_series(1, 200000) i`)
-	within(t, 30*time.Second, "refused", func() bool {
-		return rules.Status().LastError == "the table has more than max_rules (100000) rows"
-	})
+	within(t, 60*time.Second, "refused again and again", func() bool { return rules.Status().Failures >= 2 })
+	end()
+	require.Zero(t, unlike.Load(), "requests find their rule as before")
+	require.Positive(t, reads.Load())
+	require.Equal(t, "the table has more than max_rules (100000) rows", rules.Status().LastError)
 	require.Equal(t, 1, rules.Snapshot().Len())
 	require.EqualValues(t, 2, rules.capacity("a"))
 

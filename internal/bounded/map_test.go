@@ -170,8 +170,8 @@ func TestGivesBackMemory(t *testing.T) {
 	require.Equal(t, never, value)
 }
 
-// TestK10Memory is the core of case K10: a drained key outlives any number of
-// others with more left, and a new one always finds a place.
+// TestK10Memory sees that a drained key outlives any number of others with more
+// left, and that a new one always finds a place.
 func TestK10Memory(t *testing.T) {
 	t.Parallel()
 	const bound, drainedFor, usedFor = 10_000, 5_000_000, 1_000_000

@@ -8,7 +8,7 @@ type log []int64
 
 // seen are the times as they count now.
 func (l *log) seen(now int64) log {
-	var seen log
+	seen := make(log, 0, len(*l))
 	for _, at := range *l {
 		if at > now+ahead {
 			at = now

@@ -3,4 +3,4 @@
 package model
 
 // usualTraces is fewer under the race detector, which makes sums of wide floats slow.
-const usualTraces = 1_000
+const usualTraces = 500

@@ -14,7 +14,7 @@ import (
 const begin = 1_785_000_000_000_000
 
 // Traces is how many traces a test runs for each algorithm, with the seeds from 0
-// on: 10,000, or 1,000 under the race detector, but no more than most, unless the
+// on: 10,000, or 500 under the race detector, but no more than most, unless the
 // environment says it in RATELIMIT_TRACES.
 func Traces(most uint64) uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("RATELIMIT_TRACES"), 10, 64); err == nil {
@@ -52,7 +52,8 @@ type Options struct {
 // rules that change, pauses of every length, waits that are kept to the
 // millisecond or are one too short, and clocks that are set back.
 func Trace(o Options) []Step {
-	w := &walk{Options: o, random: rand.New(rand.NewPCG(o.Seed, uint64(o.Algorithm))), model: New(), now: begin}
+	random := rand.New(rand.NewPCG(o.Seed, uint64(o.Algorithm))) //nolint:gosec // a trace is no secret
+	w := &walk{Options: o, random: random, model: New(), now: begin}
 	for i := range w.rules {
 		w.rules[i] = w.rule()
 	}
@@ -87,8 +88,9 @@ func (w *walk) step() Step {
 }
 
 func (w *walk) request() limit.Request {
-	var buckets []limit.Bucket
-	for i, route := range []string{"a", "b"}[:1+w.random.IntN(2)] {
+	routes := []string{"a", "b"}[:1+w.random.IntN(2)]
+	buckets := make([]limit.Bucket, 0, len(routes))
+	for i, route := range routes {
 		buckets = append(buckets, limit.Bucket{Key: limit.Key{Tenant: "t", Route: route}, Rule: w.rules[i]})
 	}
 	capacity := w.rules[0].Capacity

@@ -111,7 +111,7 @@ func (s *PostgresServer) arguments() []string {
 	arguments := []string{"-D", s.data()}
 	for _, setting := range []string{
 		"listen_addresses=127.0.0.1", "port=" + port, "unix_socket_directories=" + s.dir,
-		"fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off", "jit=off",
+		"fsync=off", "full_page_writes=off", "autovacuum=off", "jit=off",
 		"shared_buffers=16MB", "max_connections=40", "min_wal_size=2MB", "max_wal_size=64MB",
 		"logging_collector=off", "log_statement=all", "log_connections=on", "log_line_prefix=%p|%d|%a|",
 	} {

@@ -5,6 +5,7 @@ package servertest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -31,15 +32,22 @@ func find(t testing.TB, binary, debianPackage string, places ...string) string {
 	return ""
 }
 
-// FreeAddr returns a loopback address whose port was free a moment ago.
+// FreeAddr returns a loopback address whose port was free a moment ago. It is
+// not one of those that the system gives to outgoing connections, so that none
+// takes it before the server does.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("finding a free port: %v", err)
+	const first, last = 10_000, 32_000
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))
+		listener, err := net.Listen("tcp", addr)
+		if err == nil {
+			listener.Close()
+			return addr
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Fatal("finding a free port: none of a thousand is")
+	return ""
 }
 
 // process is a server that can be stopped the hard way and started again.

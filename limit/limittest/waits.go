@@ -118,7 +118,7 @@ func waitsAtRandom(t *testing.T, s *subject) {
 	}
 	rules := 500
 	if s.algorithm == limit.SlidingWindowLog && s.drift() > 0 {
-		rules = 20 // where time passes by rewriting one entry after another
+		rules = 50 // where time passes by rewriting every entry
 	}
 	for range rules {
 		capacity := 1 + random.Int64N(1000)

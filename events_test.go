@@ -1,0 +1,171 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// subscriber stands for Caddy's app `events`. It holds every event until it is
+// let go, or its context ends.
+type subscriber struct {
+	none  bool
+	hold  chan struct{} // nil: let go at once
+	deaf  bool          // whether it does not see the end of its context
+	begun atomic.Int64
+
+	mu   sync.Mutex
+	seen []map[string]any
+}
+
+func (s *subscriber) ShouldEmit(name string) bool { return !s.none && name == "rate_limit_exceeded" }
+
+func (s *subscriber) Emit(ctx caddy.Context, _ string, data map[string]any) caddy.Event {
+	s.begun.Add(1)
+	if s.hold != nil {
+		done := ctx.Done()
+		if s.deaf {
+			done = nil
+		}
+		select {
+		case <-s.hold:
+		case <-done:
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, data)
+	return caddy.Event{}
+}
+
+func (s *subscriber) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.seen)
+}
+
+// timepiece is a clock that tests set.
+type timepiece struct{ at atomic.Int64 }
+
+func (c *timepiece) now() time.Time          { return time.Unix(1_785_000_000, c.at.Load()) }
+func (c *timepiece) advance(d time.Duration) { c.at.Add(int64(d)) }
+
+func testQueue(s *subscriber) (*eventQueue, *timepiece, *observer.ObservedLogs) {
+	core, logs := observer.New(zap.InfoLevel)
+	c := new(timepiece)
+	return newEventQueue(s, zap.New(core), c.now), c, logs
+}
+
+func origin() *caddy.Context { return &caddy.Context{Context: context.Background()} }
+
+func bucketKey(tenant string) limit.Key { return limit.Key{Tenant: tenant, Route: "a"} }
+
+func TestO4OneEventPerBucketAndSecond(t *testing.T) {
+	s := new(subscriber)
+	q, c, _ := testQueue(s)
+	for range 10 { // 10 steps of 100 ms
+		for range 10 {
+			q.offer(bucketKey("t1"), exceeded{origin: origin()})
+		}
+		c.advance(100 * time.Millisecond)
+	}
+	require.Len(t, q.queue, 1, "all within one second")
+	for range 3 {
+		q.offer(bucketKey("t1"), exceeded{origin: origin()})
+	}
+	require.Len(t, q.queue, 2, "the next second has one event more")
+	q.offer(bucketKey("t2"), exceeded{origin: origin()})
+	require.Len(t, q.queue, 3, "another bucket has its own")
+}
+
+func TestO4QueueIsBounded(t *testing.T) {
+	s := &subscriber{hold: make(chan struct{})}
+	q, _, logs := testQueue(s)
+	stop := q.start()
+	q.offer(bucketKey("first"), exceeded{origin: origin()})
+	require.Eventually(t, func() bool { return s.begun.Load() == 1 }, 10*time.Second, time.Millisecond)
+	began := time.Now()
+	for i := range 1000 {
+		q.offer(bucketKey(fmt.Sprintf("t%d", i)), exceeded{origin: origin()})
+	}
+	require.Less(t, time.Since(began), 500*time.Millisecond, "nobody waits for the subscriber")
+	require.Len(t, q.queue, 64)
+	require.Positive(t, q.dropped.Load())
+	close(s.hold)
+	require.Eventually(t, func() bool { return s.count() == 65 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Equal(t, 1, logs.FilterMessageSnippet("events were dropped").Len())
+}
+
+func TestEventStop(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	s := &subscriber{hold: make(chan struct{})}
+	q, _, _ := testQueue(s)
+	stop := q.start()
+	q.offer(bucketKey("t1"), exceeded{origin: origin()})
+	require.Eventually(t, func() bool { return s.begun.Load() == 1 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Equal(t, 1, s.count(), "the subscriber saw the end of its context")
+	q.offer(bucketKey("t2"), exceeded{origin: origin()}) // a request that outlived its config
+	require.Len(t, q.queue, 1)
+}
+
+func TestEventStopDoesNotWaitForEver(t *testing.T) {
+	s := &subscriber{hold: make(chan struct{}), deaf: true}
+	defer close(s.hold)
+	q, _, logs := testQueue(s)
+	stop := q.start()
+	q.offer(bucketKey("t1"), exceeded{origin: origin()})
+	require.Eventually(t, func() bool { return s.begun.Load() == 1 }, 10*time.Second, time.Millisecond)
+	began := time.Now()
+	stop()
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Equal(t, 1, logs.FilterMessageSnippet("does not end").Len())
+}
+
+func TestEventWithoutSubscriber(t *testing.T) {
+	q, _, _ := testQueue(&subscriber{none: true})
+	require.False(t, q.wanted())
+	q, _, _ = testQueue(new(subscriber))
+	require.True(t, q.wanted())
+}
+
+func TestEventData(t *testing.T) {
+	said := exceeded{zone: "log in", route: "log%20in", remoteIP: "10.1.2.3", wait: 3 * time.Second}
+	require.Equal(t, map[string]any{
+		"zone": "log in", "route": "log%20in", "remote_ip": "10.1.2.3", "wait": 3 * time.Second,
+	}, said.data())
+	said.tenant = "shop-a"
+	require.Equal(t, "shop-a", said.data()["tenant"])
+	said.shadow = true
+	require.Equal(t, true, said.data()["shadow"])
+}
+
+func TestO4OffersDoNotRace(t *testing.T) {
+	s := new(subscriber)
+	q, c, _ := testQueue(s)
+	var together sync.WaitGroup
+	for range 8 {
+		together.Go(func() {
+			for range 1000 {
+				q.offer(bucketKey("t1"), exceeded{origin: origin()})
+			}
+		})
+	}
+	together.Wait()
+	require.Len(t, q.queue, 1)
+	c.advance(time.Second)
+	q.offer(bucketKey("t1"), exceeded{origin: origin()})
+	require.Len(t, q.queue, 2)
+}

@@ -1,0 +1,71 @@
+package ratelimit
+
+import (
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+)
+
+// tellRefusal logs the refusal and emits its event. The charge then holds the
+// wait that the client is told, too.
+func (h *Handler) tellRefusal(r *http.Request, c *charge) {
+	c.state.RetryAfter = jittered(c.state.RetryAfter, h.Jitter, rand.Float64)
+	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r)}
+	if h.LogKey {
+		said.tenant = c.tenant
+	}
+	h.app.refusals.note(c.bucket.Key, said)
+	h.emitExceeded(r, c)
+}
+
+// tellShadows emits the events of the charges that would have refused the
+// request if they were enforced.
+func (h *Handler) tellShadows(r *http.Request, charges []charge) {
+	for i := range charges {
+		if charges[i].outcome == outcomeShadow {
+			h.emitExceeded(r, &charges[i])
+		}
+	}
+}
+
+func (h *Handler) emitExceeded(r *http.Request, c *charge) {
+	if !h.app.events.wanted() {
+		return
+	}
+	said := exceeded{
+		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r),
+		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
+	}
+	if h.LogKey {
+		said.tenant = c.tenant
+	}
+	h.app.events.offer(c.bucket.Key, said)
+}
+
+// maxWait can still be rounded up to whole seconds.
+const maxWait = math.MaxInt64 - time.Second
+
+// jittered adds to a wait up to the part jitter of it. random returns a number
+// from 0 to below 1. A wait that is none, such as limit.Never, stays.
+func jittered(wait time.Duration, jitter float64, random func() float64) time.Duration {
+	if wait <= 0 || jitter <= 0 {
+		return wait
+	}
+	longer := float64(wait) * (1 + jitter*random())
+	if longer >= float64(maxWait) {
+		return maxWait
+	}
+	return time.Duration(longer)
+}
+
+// remoteIP returns the address of the connection's other end without its port,
+// as caddy-ratelimit tells it: a proxy in between is what it names.
+func remoteIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,104 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// metric returns the value of a series, written as Prometheus writes it. One that
+// is not there fails the test: see uncounted.
+func (g *gateway) metric(series string) float64 {
+	g.t.Helper()
+	name, _, _ := strings.Cut(series, "{")
+	family := g.family(name)
+	require.Contains(g.t, family, series)
+	return family[series]
+}
+
+// uncounted requires that a series is not there, but others of its metric are: one
+// that was misspelt would not be there either.
+func (g *gateway) uncounted(series string) {
+	g.t.Helper()
+	name, _, _ := strings.Cut(series, "{")
+	family := g.family(name)
+	require.NotEmpty(g.t, family, "nothing is counted as %s", name)
+	require.NotContains(g.t, family, series)
+}
+
+// family returns the series of a metric by how Prometheus writes them. A counter
+// with labels has none before it counts, and is not listed at all.
+func (g *gateway) family(name string) map[string]float64 {
+	g.t.Helper()
+	family := map[string]float64{}
+	for line := range strings.SplitSeq(g.adminGet("/metrics"), "\n") {
+		end := strings.LastIndexByte(line, ' ')
+		if end < 0 || line[:end] != name && !strings.HasPrefix(line, name+"{") {
+			continue
+		}
+		n, err := strconv.ParseFloat(line[end+1:], 64)
+		require.NoError(g.t, err)
+		family[line[:end]] = n
+	}
+	return family
+}
+
+// breakerOpen returns what is told of the one breaker: 1 while it is open.
+func (g *gateway) breakerOpen() float64 {
+	g.t.Helper()
+	family := g.family("caddy_rate_limit_breaker_open")
+	require.Len(g.t, family, 1)
+	for _, value := range family {
+		return value
+	}
+	return 0
+}
+
+// redisErrors returns how many decisions Redis could not make, by reason.
+func (g *gateway) redisErrors() map[string]float64 {
+	g.t.Helper()
+	const name = "caddy_rate_limit_redis_errors_total"
+	reasons := map[string]float64{}
+	for series, n := range g.family(name) {
+		reasons[strings.TrimSuffix(strings.TrimPrefix(series, name+`{reason="`), `"}`)] = n
+	}
+	return reasons
+}
+
+// heap returns the bytes that are reachable in the gateway after a collection.
+func (g *gateway) heap() int {
+	g.t.Helper()
+	_, rest, found := strings.Cut(g.adminGet("/debug/pprof/heap?gc=1&debug=1"), "# HeapAlloc = ")
+	require.True(g.t, found)
+	digits, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.Atoi(digits)
+	require.NoError(g.t, err)
+	return n
+}
+
+// goroutines counts those of the gateway that run this module's code. Others
+// come and go with the connections of clients and upstreams.
+func (g *gateway) goroutines() (total int) {
+	g.t.Helper()
+	for group := range strings.SplitSeq(g.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
+		count, stack, _ := strings.Cut(group, " @ ")
+		if !strings.Contains(stack, "caddygate/ratelimit/") && !strings.Contains(stack, "caddygate/ratelimit.") {
+			continue
+		}
+		n, err := strconv.Atoi(count[strings.LastIndexByte(count, '\n')+1:])
+		require.NoError(g.t, err)
+		total += n
+	}
+	return total
+}
+
+// descriptors counts the open files and sockets of the gateway.
+func (g *gateway) descriptors() int {
+	g.t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.cmd.Process.Pid))
+	require.NoError(g.t, err)
+	return len(entries)
+}

@@ -1,0 +1,136 @@
+package ratelimit
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// quota is one bucket that a request was held to, as the fields RateLimit-Policy
+// and RateLimit tell of it.
+type quota struct {
+	name  string // of the route or the zone
+	rule  limit.Rule
+	state limit.State
+}
+
+// policyField returns the value of RateLimit-Policy: a structured field (RFC
+// 9651), a List with one member for each quota. Its parameters are those of
+// draft-ietf-httpapi-ratelimit-headers-11, section 3.1: q, the rule's capacity,
+// and w, its window in whole seconds, rounded up and at least 1, because the
+// draft knows no shorter one. There is no pk: a partition key names the tenant.
+func policyField(quotas []quota) string {
+	var room [fieldRoom]byte
+	field := room[:0]
+	for i := range quotas {
+		if outdone(quotas, i) {
+			continue
+		}
+		rule := &quotas[i].rule
+		field = appendMember(field, quotas[i].name)
+		field = appendParameter(field, 'q', rule.Capacity)
+		field = appendParameter(field, 'w', max(1, wholeSeconds(time.Duration(rule.WindowMillis)*time.Millisecond)))
+	}
+	return string(field)
+}
+
+// limitField returns the value of RateLimit: a List like that of policyField,
+// with the parameters of section 4.1 of the draft: r, the whole tokens left,
+// from 0 to the capacity, and t, the seconds until a request like this one finds
+// what it costs, rounded up, 0 where it is there. A request that costs more than
+// the capacity never does, and t, which the draft lets out, is not there.
+func limitField(quotas []quota) string {
+	var room [fieldRoom]byte
+	field := room[:0]
+	for i := range quotas {
+		if outdone(quotas, i) {
+			continue
+		}
+		state := &quotas[i].state
+		field = appendMember(field, quotas[i].name)
+		field = appendParameter(field, 'r', min(state.Remaining, quotas[i].rule.Capacity))
+		if state.RetryAfter >= 0 {
+			field = appendParameter(field, 't', wholeSeconds(state.RetryAfter))
+		}
+	}
+	return string(field)
+}
+
+// fieldRoom is what a field with a few members needs, in bytes, so that only its
+// text is allocated.
+const fieldRoom = 192
+
+// outdone reports whether another quota of the same name is nearer to empty, or
+// as near and came first. A client finds a policy by its name, so a name stands
+// in a field once.
+func outdone(quotas []quota, i int) bool {
+	for j := range quotas {
+		if j == i || quotas[j].name != quotas[i].name {
+			continue
+		}
+		mine, other := &quotas[i].state, &quotas[j].state
+		switch {
+		case mine.Remaining != other.Remaining:
+			if other.Remaining < mine.Remaining {
+				return true
+			}
+		case waitOf(mine) != waitOf(other):
+			if waitOf(other) > waitOf(mine) {
+				return true
+			}
+		case j < i:
+			return true
+		}
+	}
+	return false
+}
+
+// waitOf is the state's RetryAfter, with Never as the longest.
+func waitOf(s *limit.State) time.Duration {
+	if s.RetryAfter < 0 {
+		return math.MaxInt64
+	}
+	return s.RetryAfter
+}
+
+// appendMember begins a member of a List.
+func appendMember(field []byte, name string) []byte {
+	if len(field) > 0 {
+		field = append(field, ", "...)
+	}
+	return appendName(field, name)
+}
+
+// appendParameter adds a parameter with a whole number from 0 on.
+func appendParameter(field []byte, key byte, n int64) []byte {
+	field = append(field, ';', key, '=')
+	return strconv.AppendInt(field, max(0, n), 10)
+}
+
+// appendName adds the name as a String (RFC 9651, section 3.3.3). It may hold
+// printable ASCII and nothing else, with a backslash before quotes and
+// backslashes. Every other byte becomes %XX: the Display String of the same RFC
+// would hold it, but the draft wants a String. What it adds is JSON as well.
+func appendName(field []byte, name string) []byte {
+	const digits = "0123456789ABCDEF"
+	field = append(field, '"')
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '"' || c == '\\':
+			field = append(field, '\\', c)
+		case c < ' ' || c > '~':
+			field = append(field, '%', digits[c>>4], digits[c&15])
+		default:
+			field = append(field, c)
+		}
+	}
+	return append(field, '"')
+}
+
+// The words of the option headers that ask for these fields.
+const (
+	headersIETF = "ietf"
+	headersBoth = "both" // with X-RateLimit-*
+)

@@ -1,0 +1,257 @@
+package ratelimit
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// Zones is what a handler reads of mholt/caddy-ratelimit's own configuration. A
+// zone is a limit whose route is the zone's name and whose tenant is the key.
+type Zones struct {
+	// The zones by their names. A request is held to every zone that it matches,
+	// all or nothing: one that is refused takes nothing from any. Not together
+	// with routes, tenant, guest, unknown or limits. Default: none.
+	RateLimits map[string]*Zone `json:"rate_limits,omitempty"`
+
+	// How much longer than needed a refused client may be told to wait, as a part
+	// of the wait, from 0 to 100: 0.2 adds up to 20 %, at random, so that clients
+	// do not all come back at once. Default: 0; Retry-After is exact.
+	Jitter float64 `json:"jitter,omitempty"`
+
+	// Whether the handler counts nothing for the metrics. Default: false.
+	DisableMetrics bool `json:"disable_metrics,omitempty"`
+
+	// Has no effect: memory is bounded by the app's `max_keys`, and nothing has to
+	// be swept. Default: none.
+	SweepInterval caddy.Duration `json:"sweep_interval,omitempty"`
+
+	// Has no effect where the app names a Redis, which all gateways share, and is
+	// an error otherwise. Default: none.
+	Distributed *Distributed `json:"distributed,omitempty"`
+
+	// Has no effect where the app names a Redis, and is an error otherwise.
+	// Default: none.
+	StorageRaw json.RawMessage `json:"storage,omitempty"`
+}
+
+// Zone is one limit in caddy-ratelimit's words.
+type Zone struct {
+	// Which requests the zone limits. Default: all.
+	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
+
+	// Who is limited: a text with placeholders whose value names the bucket. All
+	// requests for which it is blank share one bucket. Default: blank.
+	Key string `json:"key,omitempty"`
+
+	// How long an event counts, from 1 ms to 10 years. Required.
+	Window caddy.Duration `json:"window,omitempty"`
+
+	// How many events the window may hold, from 1 to 2147483647; under
+	// `sliding_window_log`, to 100000. Required.
+	MaxEvents int `json:"max_events,omitempty"`
+
+	// How many bits of a key that is an IPv4 address count, from 1 to 32.
+	// Default: 0; the key is taken as it is.
+	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
+
+	// How many bits of a key that is an IPv6 address count, from 1 to 128.
+	// Default: 0; the key is taken as it is.
+	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
+
+	// How the bucket counts where a rule does not say: `token_bucket`,
+	// `sliding_window_log` or `sliding_window_counter`. Default: the handler's, and
+	// `sliding_window_log` where it names none.
+	Algorithm string `json:"algorithm,omitempty"`
+
+	// How many events may come at once at the same rate, from 1 to 2147483647: the
+	// capacity. Default: max_events.
+	Burst int `json:"burst,omitempty"`
+}
+
+// Distributed is how caddy-ratelimit's gateways tell each other what they
+// counted. Here Redis does it, and nothing of this has an effect.
+type Distributed struct {
+	// Has no effect. Default: none.
+	ReadInterval caddy.Duration `json:"read_interval,omitempty"`
+	// Has no effect. Default: none.
+	WriteInterval caddy.Duration `json:"write_interval,omitempty"`
+	// Has no effect. Default: none.
+	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
+}
+
+// The bounds of a zone.
+var (
+	eventsBounds = bounds[int]{1, limit.MaxCapacity}
+	windowBounds = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
+)
+
+const maxJitter = 100
+
+// zonesByName checks the zones that have names and returns them in the order in
+// which caddy-ratelimit asks them: the highest rate first, then by name.
+func (h *Handler) zonesByName(ctx caddy.Context) ([]*zone, error) {
+	zones := make([]*zone, 0, len(h.RateLimits))
+	for _, name := range slices.Sorted(maps.Keys(h.RateLimits)) {
+		z, err := h.newZone(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		zones = append(zones, z)
+	}
+	slices.SortStableFunc(zones, func(a, b *zone) int { return cmp.Compare(b.fallback.Refill, a.fallback.Refill) })
+	return zones, nil
+}
+
+// newZone checks a zone that has a name and loads its matchers.
+func (h *Handler) newZone(ctx caddy.Context, name string) (*zone, error) {
+	field := fmt.Sprintf("rate_limits.%s", name)
+	config := h.RateLimits[name]
+	switch {
+	case name == "":
+		return nil, errors.New("rate_limits: a zone needs a name")
+	case config == nil:
+		return nil, fmt.Errorf("%s: the zone is empty: it needs a window and max_events", field)
+	}
+	defaults, err := h.zoneDefaults(config.Algorithm)
+	if err != nil {
+		return nil, fmt.Errorf("%s.%w", field, err)
+	}
+	rule, err := config.rule(field, defaults)
+	if err != nil {
+		return nil, err
+	}
+	key := newKeySource(config.Key)
+	z := &zone{
+		name: name, route: limit.EscapeName(name), key: &key, ipv4Prefix: config.IPv4Prefix, ipv6Prefix: config.IPv6Prefix,
+		defaults: defaults, fallback: rule,
+	}
+	if len(config.MatcherSetsRaw) == 0 {
+		return z, nil
+	}
+	loaded, err := ctx.LoadModule(config, "MatcherSetsRaw")
+	if err != nil {
+		return nil, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+	}
+	if err := z.match.FromInterface(loaded); err != nil {
+		return nil, fmt.Errorf("%s.match: loading matchers: %w", field, err)
+	}
+	return z, nil
+}
+
+// zoneDefaults returns what a rule of a zone does not name: a zone is a log,
+// unless it or the handler says otherwise.
+func (h *Handler) zoneDefaults(algorithm string) (limit.Rule, error) {
+	defaults, err := h.ruleDefaults()
+	if err != nil {
+		return defaults, err
+	}
+	if h.Algorithm == "" {
+		defaults.Algorithm = limit.SlidingWindowLog
+	}
+	if algorithm != "" {
+		if defaults.Algorithm, err = limit.ParseAlgorithm(algorithm); err != nil {
+			return defaults, fmt.Errorf("algorithm: %w", err)
+		}
+	}
+	return defaults, nil
+}
+
+// rule checks the zone's numbers and returns them as a rule.
+func (z *Zone) rule(field string, defaults limit.Rule) (limit.Rule, error) {
+	err := errors.Join(
+		eventsBounds.check(field+".max_events", z.MaxEvents),
+		windowBounds.check(field+".window", time.Duration(z.Window)),
+		eventsBounds.checkSet(field+".burst", z.Burst),
+		ipv4PrefixBounds.checkSet(field+".ipv4_prefix", z.IPv4Prefix),
+		ipv6PrefixBounds.checkSet(field+".ipv6_prefix", z.IPv6Prefix),
+	)
+	if err != nil {
+		return limit.Rule{}, err
+	}
+	wanted := defaults
+	wanted.Capacity = int64(cmp.Or(z.Burst, z.MaxEvents))
+	wanted.Refill = float64(z.MaxEvents) / time.Duration(z.Window).Seconds()
+	if wanted.Algorithm == limit.SlidingWindowLog && wanted.Capacity > limit.MaxLogCapacity {
+		return limit.Rule{}, fmt.Errorf("%s: %d events are too many for a log, which stores each: allowed are 1 to %d, and more with the algorithm %s",
+			field, wanted.Capacity, limit.MaxLogCapacity, limit.SlidingWindowCounter)
+	}
+	rule, err := limit.NewRule(wanted)
+	if err != nil {
+		return limit.Rule{}, fmt.Errorf("%s: %w", field, err)
+	}
+	return rule, nil
+}
+
+// checkZoneOptions checks what stands beside the zones, and tells what has no
+// effect.
+func (h *Handler) checkZoneOptions() error {
+	if err := errors.Join(h.checkMixed(), checkJitter(h.Jitter)); err != nil {
+		return err
+	}
+	if h.SweepInterval < 0 {
+		return fmt.Errorf("sweep_interval: %v is out of bounds: it must not be negative", time.Duration(h.SweepInterval))
+	}
+	if h.SweepInterval > 0 {
+		h.logger.Info("sweep_interval has no effect: memory is bounded by the global option max_keys")
+	}
+	return errors.Join(
+		h.checkReplaced("distributed", h.Distributed != nil),
+		h.checkReplaced("storage", len(h.StorageRaw) > 0 && string(h.StorageRaw) != "null"),
+	)
+}
+
+// checkReplaced refuses an option that shares what was counted, unless Redis
+// does it.
+func (h *Handler) checkReplaced(field string, asked bool) error {
+	switch {
+	case !asked:
+		return nil
+	case h.app.Redis == nil:
+		return fmt.Errorf("%s: gateways share their limits through Redis here, so name one in the global option rate_limit (redis <url>) or remove %s", field, field)
+	}
+	h.logger.Warn("the option is ignored: all gateways share their limits through redis", zap.String("option", field))
+	return nil
+}
+
+// checkMixed refuses a handler that is written in both syntaxes.
+func (h *Handler) checkMixed() error {
+	if len(h.RateLimits) == 0 {
+		return nil
+	}
+	for _, other := range []struct {
+		field string
+		set   bool
+	}{
+		{"routes", len(h.Routes) > 0},
+		{"tenant", h.Tenant != "" || h.TenantHashed},
+		{"guest", h.Guest != ""},
+		{"unknown", h.Unknown != ""},
+		{"limits", len(h.Limits) > 0},
+		{"ipv4_prefix", h.IPv4Prefix != 0},
+		{"ipv6_prefix", h.IPv6Prefix != 0},
+	} {
+		if other.set {
+			return fmt.Errorf("%s: not together with zones in one rate_limit: a zone has its own name, key, window, events and prefixes", other.field)
+		}
+	}
+	return nil
+}
+
+func checkJitter(jitter float64) error {
+	if math.IsNaN(jitter) || jitter < 0 || jitter > maxJitter {
+		return fmt.Errorf("jitter: %v is out of bounds: allowed are 0 to %d, and 0.2 means up to 20 %% more", jitter, maxJitter)
+	}
+	return nil
+}
