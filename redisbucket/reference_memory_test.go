@@ -55,8 +55,8 @@ func meetGuests(b *testing.B, client *redis.Client, r limit.Rule, requests int) 
 	for guest := range b.N {
 		key := limit.Key{Tenant: fmt.Sprintf("~ip-%x", sha256.Sum256([]byte(strconv.Itoa(guest)))), Route: "create-order"}
 		for range requests {
-			name := New(nil, "").RedisKey(key, r.Algorithm)
-			pipe.EvalSha(b.Context(), digest, []string{name}, 1, 1, 1, 1, int(r.Algorithm), r.Capacity, r.Refill, r.WindowMillis)
+			batch := batchOf(DefaultPrefix, &limit.Request{Buckets: []limit.Bucket{{Key: key, Rule: r}}, Cost: 1, Count: 1})
+			pipe.Do(b.Context(), batch.command("evalsha", digest)...)
 			if pipe.Len() == 1000 {
 				send()
 			}
