@@ -55,6 +55,7 @@ type eventQueue struct {
 	last    [eventSlots]atomic.Int64 // when the latest event of a slot was, in ns since began
 	queue   chan exceeded
 	dropped atomic.Int64
+	ready   atomic.Bool // all apps have started
 }
 
 const (
@@ -77,7 +78,22 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("loading the app events: %w", err)
 	}
-	a.events = newEventQueue(events.(*caddyevents.App), a.logger, time.Now)
+	app := events.(*caddyevents.App)
+	a.events = newEventQueue(app, a.logger, time.Now)
+	if err := app.On("started", readiness{&a.events.ready}); err != nil {
+		return fmt.Errorf("subscribing to the start of all apps: %w", err)
+	}
+	return nil
+}
+
+// readiness is told when all apps have started. Requests may come before, and
+// then nobody may ask who has subscribed, because the app events still writes
+// that down.
+type readiness struct{ ready *atomic.Bool }
+
+// Handle notes it.
+func (r readiness) Handle(context.Context, caddy.Event) error {
+	r.ready.Store(true)
 	return nil
 }
 
@@ -93,7 +109,7 @@ func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *ev
 }
 
 // wanted reports whether anybody would see an event.
-func (q *eventQueue) wanted() bool { return q.events.ShouldEmit(exceededEvent) }
+func (q *eventQueue) wanted() bool { return q.ready.Load() && q.events.ShouldEmit(exceededEvent) }
 
 // offer queues the event of a refusal by the bucket. It never waits.
 func (q *eventQueue) offer(key limit.Key, said exceeded) {
