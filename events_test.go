@@ -138,6 +138,8 @@ func TestEventWithoutSubscriber(t *testing.T) {
 	q, _, _ := testQueue(&subscriber{none: true})
 	require.False(t, q.wanted())
 	q, _, _ = testQueue(new(subscriber))
+	require.False(t, q.wanted(), "not all apps have started")
+	q.ready.Store(true)
 	require.True(t, q.wanted())
 }
 
