@@ -166,6 +166,9 @@ func (a *App) Start() error {
 // Stop ends what Start began. Requests that are still running get answers from
 // what is left.
 func (a *App) Stop() error {
+	if a.node != nil {
+		nameSuccessor(a.node)
+	}
 	for _, stop := range a.stops {
 		stop()
 	}

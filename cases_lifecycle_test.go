@@ -343,3 +343,39 @@ func TestO1SameConfigFromJSON(t *testing.T) {
 		require.Equal(t, want, g.get("/limited", "t3").status, i)
 	}
 }
+
+// TestReloadOfAConnection changes a setting of the connection in each reload, so
+// that the clients of the old config and the new one differ. Requests that the old
+// one still has are decided in Redis by the new one.
+func TestReloadOfAConnection(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	config := func(i int) string {
+		return site(fmt.Sprintf("rate_limit {\nredis %s {\ntimeout 1s\ndial_timeout %dms\n}\n}", redis.URL(), 900+i%2), answers("rate_limit a {\n"+slow(50)+"\n}"))
+	}
+	g := startGateway(t, config(0))
+	done := make(chan struct{})
+	var passed atomic.Int64
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if got, err := g.try(http.MethodGet, "/", http.Header{"X-Api-Key": {"t1"}}); err == nil && got.status == 200 {
+					passed.Add(1)
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		g.reload(config(i + 1))
+	}
+	close(done)
+	wait.Wait()
+	t.Logf("%d passed of a limit of 50 over 30 reloads", passed.Load())
+	require.InDelta(t, 50, passed.Load(), 5)
+}

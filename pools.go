@@ -57,6 +57,20 @@ func takeSource(options rulecache.Options) (*rulecache.Source, func() error, err
 	return take(sources, options.PoolKey(), func() (*rulecache.Source, error) { return rulecache.NewSource(options) })
 }
 
+// nameSuccessor lets another client of the same Redis act for node once that is
+// stopped: that of the config which is taking over.
+func nameSuccessor(node *redisbucket.Node) {
+	address := node.Status().Address
+	nodes.Range(func(_, value any) bool {
+		other := value.(*redisbucket.Node)
+		if other == node || other.Status().Address != address {
+			return true
+		}
+		node.SucceedBy(other)
+		return false
+	})
+}
+
 // take returns the pool's value for key, made if it is not there, and the one
 // function that gives it back. Who took nothing has nothing to give back: a
 // config that failed half-way must not release what a running one holds.

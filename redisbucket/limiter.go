@@ -25,8 +25,8 @@ func New(node *Node, prefix string) *Limiter {
 }
 
 // Take asks Redis once, with all of the request's buckets in one script call,
-// which it may share with others who wait, and returns by the request's deadline, or ctx's if that is earlier, or within
-// about a second where there is neither. Nothing is ever sent twice: after an
+// which it may share with others who wait, and returns by the request's deadline,
+// or ctx's if that is earlier, or within about a second where there is neither. Nothing is ever sent twice: after an
 // error the tokens may or may not have been taken. Reason names an error's kind.
 func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
 	if err := checkRequest(&req); err != nil {
@@ -35,10 +35,11 @@ func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, 
 	if err := ctx.Err(); err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
-	w := l.node.waiters.Get().(*waiter)
+	node := l.node.acting()
+	w := node.waiters.Get().(*waiter)
 	w.ask(l.prefix, &req)
 	w.limitTime(ctx, req.Deadline)
-	decision, err := l.node.take(ctx, w)
+	decision, err := node.take(ctx, w)
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
@@ -51,7 +52,7 @@ func (l *Limiter) Reset(ctx context.Context, key limit.Key) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("resetting in Redis: %w", err)
 	}
-	if err := l.node.reset(ctx, resetCommand(l.prefix, key)); err != nil {
+	if err := l.node.acting().reset(ctx, resetCommand(l.prefix, key)); err != nil {
 		return fmt.Errorf("resetting in Redis: %w", err)
 	}
 	return nil

@@ -25,6 +25,7 @@ type Node struct {
 	seed    maphash.Seed // of the waiters' hashes
 
 	current       atomic.Pointer[generation] // nil while not started
+	successor     atomic.Pointer[Node]       // asked where this Node is not started
 	lastDial      atomic.Pointer[error]      // why the last connection attempt failed
 	lastFailure   atomic.Pointer[failure]
 	breakerSince  atomic.Pointer[time.Time]
@@ -60,6 +61,8 @@ type failure struct {
 const (
 	// stopTimeout bounds the wait for what runs in the background to end.
 	stopTimeout = 2 * time.Second
+	// drainTimeout bounds the wait for calls that are under way at the end.
+	drainTimeout = 50 * time.Millisecond
 	// oldLife is how long replaced connections live on, for the calls under way.
 	oldLife = time.Second
 	// eventQueue bounds how many events wait for their observers.
@@ -122,6 +125,25 @@ func (n *Node) Warm(ctx context.Context) {
 	case <-r.context.Done():
 	case <-ctx.Done():
 	}
+}
+
+// SucceedBy names a Node for the same Redis that is asked from now on whenever
+// this one is not started. A reload that changes a setting of the connection has
+// a new Node, while requests of the old configuration still come to this one.
+func (n *Node) SucceedBy(other *Node) { n.successor.Store(other) }
+
+// acting returns the Node to ask: this one, or who has succeeded it. More than a
+// few reloads outlive no request's interest.
+func (n *Node) acting() *Node {
+	const most = 16
+	for range most {
+		next := n.successor.Load()
+		if next == nil || n.current.Load() != nil {
+			break
+		}
+		n = next
+	}
+	return n
 }
 
 // Status returns the state of the breaker and the connections now.

@@ -91,3 +91,28 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 	require.Equal(t, "closed", l.node.Status().Breaker)
 }
+
+// TestSucceedBy asks a Node's successor once the Node is stopped, also where the
+// two have succeeded each other.
+func TestSucceedBy(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	before, err := NewNode(Options{URL: server.URL()})
+	require.NoError(t, err)
+	stop := before.Start(nil)
+	l := New(before, "")
+	_, err = quick(l, rule(t, 10, 0.001))
+	require.NoError(t, err)
+	after := started(t, Options{URL: server.URL(), DialTimeout: 2 * time.Second})
+	before.SucceedBy(after.Node())
+	after.Node().SucceedBy(before)
+	stop()
+	require.NoError(t, before.Destruct())
+	decision, err := quick(l, rule(t, 10, 0.001))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, decision.First.Remaining)
+	require.NoError(t, l.Reset(t.Context(), theKey))
+	require.NoError(t, after.Node().Destruct())
+	_, err = quick(l, rule(t, 10, 0.001))
+	require.Error(t, err)
+}

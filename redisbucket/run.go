@@ -48,6 +48,7 @@ func (r *run) finish() {
 	if r == nil {
 		return
 	}
+	r.drain()
 	r.senders.end(r.node.notRunning())
 	r.end()
 	done := make(chan struct{})
@@ -58,6 +59,13 @@ func (r *run) finish() {
 	select {
 	case <-done:
 	case <-time.After(stopTimeout):
+	}
+}
+
+// drain lets the calls end that are under way, for as long as that is not too long.
+func (r *run) drain() {
+	for deadline := time.Now().Add(drainTimeout); r.senders.underWay() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
 	}
 }
 

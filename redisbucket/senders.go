@@ -61,6 +61,13 @@ func (s *senders) end(err error) {
 	s.turnAway(err, everyone)
 }
 
+// underWay reports whether a call is being made.
+func (s *senders) underWay() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy > 0
+}
+
 // take makes a waiter's call or waits for its answer.
 func (s *senders) take(ctx context.Context, w *waiter) (limit.Decision, error) {
 	w.hashWith(s.node.seed)
