@@ -178,7 +178,7 @@ func BenchmarkServeHTTP(b *testing.B) {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	})
-	handler, err := provision(b, `{}`, `{"limits":[{"capacity":2000000000,"refill_per_second":1000000}]}`)
+	handler, err := provision(b, `{}`, `{"limits":[{"capacity":1000,"refill_per_second":1000000}]}`)
 	require.NoError(b, err)
 	refusing, err := provision(b, `{}`, `{"routes":["none"],"limits":[{"capacity":1,"refill_per_second":0.0001}]}`)
 	require.NoError(b, err)
