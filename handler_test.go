@@ -185,7 +185,7 @@ func BenchmarkServeHTTP(b *testing.B) {
 	refusing, err := provision(b, `{}`, `{"routes":["none"],"limits":[{"capacity":1,"refill_per_second":0.0001}]}`)
 	require.NoError(b, err)
 	serve := map[string]func(w http.ResponseWriter, r *http.Request) error{
-		"bare":    next.ServeHTTP,
+		"bare": next.ServeHTTP,
 		"granted": func(w http.ResponseWriter, r *http.Request) error {
 			_ = handler.ServeHTTP(w, r, next) // one tenant may be faster than its limit
 			return nil
