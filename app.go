@@ -93,6 +93,7 @@ type App struct {
 	metrics  *metrics
 	refusals *refusals
 	events   *eventQueue
+	layouts  map[string]*layout // of the routes
 	releases []func() error
 	stops    []func()
 }
@@ -116,6 +117,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // to and remembers. It touches neither the network nor what a running config uses.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
+	a.layouts = map[string]*layout{}
 	if err := a.refuseUnsupported(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -212,4 +213,61 @@ func TestVariablesTellNothing(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, site("", "rate_limit a {\nlimit 1/1000s burst 50\n}\nrespond \"[{http.vars.rate_limit.answer}]\""))
 	require.Equal(t, "[]", g.get("/", "secret-key").body)
+}
+
+// TestShardsAreOneLayout splits the buckets of a route only where all handlers of
+// the route do.
+func TestShardsAreOneLayout(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	global := "rate_limit {\nrule shop-a api 1/1000s burst 20 shards 4\ndefault 1/1000s burst 1000\nredis " + redis.URL() + " {\ntimeout 5s\n}\n}"
+	for name, body := range map[string]string{
+		"several routes": "rate_limit /a/* other api\nrate_limit api",
+		"a cost":         "rate_limit /a/* api {\ncost {header.X-Cost}\n}\nrate_limit /b/* api",
+		"prefetch":       "rate_limit /a/* api {\nprefetch auto\n}\nrate_limit /b/* api",
+	} {
+		require.NoError(t, redis.Client(t).FlushAll(t.Context()).Err())
+		g := startGateway(t, site(global, body+"\nrespond ok"))
+		passed := 0
+		for i := range 60 {
+			path := []string{"/a/", "/b/"}[i%2]
+			if g.send(http.MethodGet, path, http.Header{"X-Api-Key": {"shop-a"}, "X-Cost": {"1"}}).status == 200 {
+				passed++
+			}
+		}
+		require.Equal(t, 20, passed, name)
+	}
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+"\n}", "rate_limit /a/* two {\nshards 4\nlimit 1/s\n}\nrate_limit /b/* two {\nlimit 1/s\n}"))
+	require.Contains(t, g.log(), "do not agree on shards")
+}
+
+// TestLargeCostOnALog keeps a cost from Redis that would hold it up for everyone.
+func TestLargeCostOnALog(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, global string) {
+		g := startGateway(t, site("rate_limit {\n"+global+"\n}", answers("rate_limit a {\nalgorithm sliding_window_log\ncost {header.X-Cost}\nlimit 100000/h\n}")))
+		ask := func(cost string) reply {
+			return g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"t1"}, "X-Cost": {cost}})
+		}
+		require.Equal(t, []any{429, -1, -1}, func() []any {
+			got := ask("1001")
+			return []any{got.status, got.field("Retry-After"), got.remaining()}
+		}())
+		require.Equal(t, 99_000, ask("1000").remaining())
+	})
+}
+
+// TestShadowsShareOneDeadline asks for many shadow buckets in the time of one.
+func TestShadowsShareOneDeadline(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 200ms\nbreaker off\n}\ndefault 1/s burst 100\n}",
+		"rate_limit a b c d e f g h i j {\nshadow\n}\nrespond ok"))
+	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "t1").status == 200 })
+	redis.Pause(t)
+	defer redis.Resume(t)
+	got := g.get("/", "t1")
+	t.Logf("ten shadow buckets in %v", got.took)
+	require.Equal(t, 200, got.status)
+	require.Less(t, got.took, time.Second, "ten times the timeout would be two")
 }

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
@@ -16,16 +17,18 @@ import (
 // has left.
 func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64) error {
 	charges := current.charges[from:]
-	granted, err := h.enforce(r.Context(), charges, current.buckets[:0], cost)
+	wanted := limit.Request{Cost: cost, Count: 1, Deadline: h.deadline(charges)}
+	granted, err := h.enforce(r.Context(), charges, current.buckets[:0], wanted)
 	if err != nil || !granted {
 		return err
 	}
 	for i := range charges {
 		c := &charges[i]
-		if c.enforced() {
+		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
 			continue
 		}
-		decision, err := h.take(r.Context(), []limit.Bucket{c.bucket}, cost)
+		wanted.Buckets = []limit.Bucket{c.bucket}
+		decision, err := h.take(r.Context(), wanted)
 		if err != nil {
 			return err
 		}
@@ -36,16 +39,21 @@ func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64)
 
 // enforce asks about all buckets that may refuse the request. They are put into
 // buckets, which is empty.
-func (h *Handler) enforce(ctx context.Context, charges []charge, buckets []limit.Bucket, cost int64) (granted bool, err error) {
+func (h *Handler) enforce(ctx context.Context, charges []charge, buckets []limit.Bucket, wanted limit.Request) (granted bool, err error) {
 	for i := range charges {
-		if charges[i].enforced() {
-			buckets = append(buckets, charges[i].bucket)
+		if !charges[i].enforced() {
+			continue
 		}
+		if charges[i].tooLarge(wanted.Cost, outcomeRefused) {
+			return false, nil
+		}
+		buckets = append(buckets, charges[i].bucket)
 	}
 	if len(buckets) == 0 {
 		return true, nil
 	}
-	decision, err := h.take(ctx, buckets, cost)
+	wanted.Buckets = buckets
+	decision, err := h.take(ctx, wanted)
 	if err != nil {
 		return false, err
 	}
@@ -59,9 +67,32 @@ func (h *Handler) enforce(ctx context.Context, charges []charge, buckets []limit
 	return decision.Granted > 0, nil
 }
 
+// deadline is when all that is asked for one request must be answered, if it is
+// asked in several calls. One call has the time that the chain gives it.
+func (h *Handler) deadline(charges []charge) time.Time {
+	if h.app.Redis == nil || len(charges) == 1 {
+		return time.Time{}
+	}
+	return time.Now().Add(h.app.Redis.timeout())
+}
+
+// maxLogCost is the most that a request may take from a log, which writes an
+// entry for each token: more would hold up Redis for everyone.
+const maxLogCost = 1000
+
+// tooLarge reports whether the cost is more than the bucket's kind can bear, and
+// notes that it can never be had.
+func (c *charge) tooLarge(cost int64, refused outcome) bool {
+	if cost <= maxLogCost || c.bucket.Rule.Algorithm != limit.SlidingWindowLog {
+		return false
+	}
+	c.outcome, c.state = refused, limit.State{RetryAfter: limit.Never}
+	return true
+}
+
 // take asks the chain of limiters.
-func (h *Handler) take(ctx context.Context, buckets []limit.Bucket, cost int64) (limit.Decision, error) {
-	decision, err := h.app.limiter.Take(ctx, limit.Request{Buckets: buckets, Cost: cost, Count: 1})
+func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decision, error) {
+	decision, err := h.app.limiter.Take(ctx, wanted)
 	if err == nil {
 		return decision, nil
 	}
@@ -71,5 +102,5 @@ func (h *Handler) take(ctx context.Context, buckets []limit.Bucket, cost int64) 
 	// Even the last limiter of the chain failed. That is a defect of ours, and
 	// no reason to fail the request.
 	h.logger.Error("deciding failed, the request passes", zap.Error(err))
-	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(buckets)-1)}, nil
+	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(wanted.Buckets)-1)}, nil
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +66,8 @@ func TestJSON(t *testing.T) {
 		"prefetch true":            {`{}`, `{"prefetch":true,"limits":[{"capacity":1,"refill_per_second":1}]}`, "prefetch"},
 		"static prefetch":          {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"prefetch":"x"}]}`, `{}`, "static_rules[0].prefetch"},
 		"static shards":            {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"shards":17}]}`, `{}`, "static_rules[0].shards"},
+		"large cost on a log":      {`{}`, `{"algorithm":"sliding_window_log","cost":"1001","limits":[{"capacity":5000,"refill_per_second":1}]}`, "cost: 1001"},
+		"linger":                   {`{"redis":{"urls":["redis://a"],"linger":"2ms"}}`, `{}`, "quarter of the timeout"},
 		"shorthand in JSON":        {`{}`, `{"tenant":"{header.X-Api-Key}","limits":[{"capacity":1,"refill_per_second":1}]}`, "shorthand"},
 		"brace without an end":     {`{}`, `{"tenant":"{http.request.header.X","limits":[{"capacity":1,"refill_per_second":1}]}`, "counterpart"},
 		"default with a route":     {`{"default":{"route":"a","capacity":1,"refill_per_second":1}}`, `{}`, "default.route"},
@@ -143,7 +147,7 @@ func TestSettle(t *testing.T) {
 		w.WriteHeader(http.StatusEarlyHints)
 		clear(w.Header())
 		w.Header().Add("X-RateLimit-Limit", "9")
-		_, err := w.Write([]byte("x"))
+		_, err := io.Copy(w, strings.NewReader("x"))
 		return err
 	}))
 	require.NoError(t, err)

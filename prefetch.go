@@ -17,6 +17,9 @@ const prefetchAuto = "auto"
 
 // UnmarshalJSON reads a text or a number.
 func (p *Prefetch) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	if unquoted, err := strconv.Unquote(string(text)); err == nil {
 		*p = Prefetch(unquoted)
 		return nil
@@ -66,13 +69,43 @@ func (h *Handler) checkFront(defaults limit.Rule) error {
 	return nil
 }
 
+// layout is how the buckets of a route may lie in Redis, over all handlers that
+// share them: a bucket that one splits and another does not would be two.
+type layout struct {
+	shards uint8 // what the handlers ask for
+	known  bool
+	whole  bool // no bucket of the route may be split
+}
+
+// layout returns that of the route. It is complete when all handlers are
+// provisioned, and so before any request.
+func (a *App) layout(route string) *layout {
+	known, found := a.layouts[route]
+	if !found {
+		known = new(layout)
+		a.layouts[route] = known
+	}
+	return known
+}
+
+// join adds a zone to those that share the layout, and reports whether that
+// makes shards impossible which somebody asks for.
+func (l *layout) join(z *zone) (lost bool) {
+	asked := max(l.shards, z.defaults.Shards)
+	if !z.single || z.defaults.Prefetch != limit.PrefetchOff || l.known && l.shards != z.defaults.Shards {
+		l.whole = true
+	}
+	l.shards, l.known = asked, true
+	return l.whole && asked > 1
+}
+
 // alone makes a rule one that the layers before Redis can act on. What it asks
 // for beyond that is left out: the limit is the same without.
 func (z *zone) alone(rule limit.Rule) limit.Rule {
 	if !z.single {
-		rule.Prefetch, rule.Shards = limit.PrefetchOff, 1
+		rule.Prefetch = limit.PrefetchOff
 	}
-	if rule.Shards > 1 && (rule.Algorithm != limit.TokenBucket || rule.Prefetch != limit.PrefetchOff) {
+	if rule.Shards > 1 && (z.layout.whole || rule.Algorithm != limit.TokenBucket || rule.Prefetch != limit.PrefetchOff) {
 		rule.Shards = 1
 	}
 	return rule

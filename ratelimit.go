@@ -36,7 +36,7 @@ func init() {
 // `{http.rate_limit.tenant}` | The tenant that was charged
 // `{http.rate_limit.route}` | The route that was charged
 // `{http.rate_limit.remaining}` | The whole tokens that are left
-// `{http.rate_limit.source}` | Who decided: `redis`, `local` or `none`
+// `{http.rate_limit.source}` | Who decided: `redis`, `memory`, `prefetch`, `local` or `none`
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
@@ -231,6 +231,7 @@ func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet)
 // those that it was held to before.
 func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) error {
 	from := len(current.charges)
+	var free []*zone
 	for _, zone := range h.zones {
 		matched, err := zone.matches(r)
 		if err != nil {
@@ -255,10 +256,13 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 			zone.counts.count(outcomeDenied, limit.SourceNone)
 			return current.close(r, http.StatusForbidden, errDenied)
 		case limit.Unlimited:
-			zone.counts.count(outcomeUnlimited, limit.SourceNone)
+			free = append(free, zone)
 		default:
 			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: rule}})
 		}
+	}
+	for _, zone := range free {
+		zone.counts.count(outcomeUnlimited, limit.SourceNone)
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ type Redis struct {
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
 	// How long a request waits for others to share its call with while another
-	// call is under way, up to 1 s. It costs that time and spares Redis calls.
-	// Default: 0s.
+	// call is under way, up to a quarter of the timeout. It costs that time and
+	// spares Redis calls. Default: 0s.
 	Linger caddy.Duration `json:"linger,omitempty"`
 
 	// When Redis is left alone after failures. Default: after 5 in a row, for 1s.
@@ -95,6 +95,9 @@ func (r *Redis) check() error {
 		lingerBounds.check("redis.linger", time.Duration(r.Linger)),
 		dialTimeoutBounds.checkSet("redis.dial_timeout", time.Duration(r.DialTimeout)),
 		checkKeyPrefix("redis.key_prefix", r.KeyPrefix),
+	}
+	if linger := time.Duration(r.Linger); linger > r.timeout()/4 {
+		errs = append(errs, fmt.Errorf("redis.linger: %v is over a quarter of the timeout, which is %v: too little would be left for the answer", linger, r.timeout()))
 	}
 	if b := r.Breaker; b != nil {
 		if b.Failures != breakerOff {

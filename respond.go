@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -155,6 +156,12 @@ func (w *fieldWriter) WriteHeader(status int) {
 func (w *fieldWriter) Write(p []byte) (int, error) {
 	w.settle()
 	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom sends the header first, and then what r has.
+func (w *fieldWriter) ReadFrom(r io.Reader) (int64, error) {
+	w.settle()
+	return w.ResponseWriterWrapper.ReadFrom(r)
 }
 
 // FlushError sends what is there, the header first.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -23,6 +24,7 @@ type zone struct {
 	fallback limit.Rule            // the rule where no other is found
 	counts   *routeMetrics         // nil: nothing is counted
 	single   bool                  // whether its bucket is the only one of a request, at a cost of 1
+	layout   *layout               // of the route's buckets in Redis
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 }
@@ -61,8 +63,18 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	} else {
 		h.zones, err = h.zonesByRoute()
 	}
-	if err != nil || h.DisableMetrics {
+	if err != nil {
 		return err
+	}
+	for _, zone := range h.zones {
+		zone.layout = h.app.layout(zone.route)
+		if zone.layout.join(zone) {
+			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",
+				zap.String("route", zone.name))
+		}
+	}
+	if h.DisableMetrics {
+		return nil
 	}
 	for _, zone := range h.zones {
 		zone.counts = h.app.metrics.route(zone.name)
@@ -117,6 +129,9 @@ func (h *Handler) ruleDefaults() (limit.Rule, error) {
 		if defaults.Algorithm, err = limit.ParseAlgorithm(h.Algorithm); err != nil {
 			return defaults, fmt.Errorf("algorithm: %w", err)
 		}
+	}
+	if defaults.Algorithm == limit.SlidingWindowLog && h.cost.fixed > maxLogCost {
+		return defaults, fmt.Errorf("cost: %d is more than a sliding_window_log bears, which is %d", h.cost.fixed, maxLogCost)
 	}
 	if h.Shadow {
 		defaults.Mode = limit.Shadow

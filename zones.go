@@ -133,6 +133,9 @@ func (h *Handler) newZone(ctx caddy.Context, name string) (*zone, error) {
 		return nil, err
 	}
 	key := newKeySource(config.Key)
+	if err := key.check(); err != nil {
+		h.logger.Warn("the zone's key may never have a value", zap.String("zone", name), zap.Error(err))
+	}
 	z := &zone{
 		name: name, route: limit.EscapeName(name), key: &key, ipv4Prefix: config.IPv4Prefix, ipv6Prefix: config.IPv6Prefix,
 		defaults: defaults, fallback: rule,
