@@ -1,7 +1,6 @@
 package front
 
 import (
-	"encoding/binary"
 	"math"
 	"time"
 
@@ -60,12 +59,8 @@ func (s *store[V]) Destruct() error { return nil }
 
 // key is what the store knows a bucket by.
 func (s *store[V]) key(key limit.Key) storeKey {
-	var short [8 + limit.MaxNameLength + limit.MaxRouteLength]byte // longer ones allocate
-	name := append(short[:0], key.Shard)
-	name = binary.AppendUvarint(name, uint64(len(key.Tenant)))
-	name = append(name, key.Tenant...)
-	name = append(name, key.Route...)
-	return s.entries.Hash(s.prints.Of(name))
+	var room limit.KeyRoom
+	return s.entries.Hash(s.prints.Of(key.Append(room[:0])))
 }
 
 // elapsed returns the time since the epoch by a layer's clock; nil is time.Now.

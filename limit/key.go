@@ -2,6 +2,7 @@ package limit
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 )
 
@@ -12,6 +13,17 @@ type Key struct {
 
 	// Shard is 0 for the whole bucket and i+1 for its shard i.
 	Shard uint8
+}
+
+// KeyRoom has room for what Append adds for most keys; longer ones allocate.
+type KeyRoom [8 + MaxNameLength + MaxRouteLength]byte
+
+// Append adds the key to dst, in a form that no two keys share, and returns it.
+func (k Key) Append(dst []byte) []byte {
+	dst = append(dst, k.Shard)
+	dst = binary.AppendUvarint(dst, uint64(len(k.Tenant)))
+	dst = append(dst, k.Tenant...)
+	return append(dst, k.Route...)
 }
 
 // MaxNameLength is the longest escaped name, in bytes, that is kept as it is.

@@ -123,5 +123,5 @@ func TestBoundsRace(t *testing.T) {
 		})
 	}
 	group.Wait()
-	require.Empty(t, l.store.bounds)
+	require.Zero(t, l.store.bounds.Len())
 }

@@ -26,6 +26,13 @@ func (b *Bounds) Add(most int, set func(most int)) (release func()) {
 	return func() { b.release(mine, set) }
 }
 
+// Len returns how many bounds are not released.
+func (b *Bounds) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.asked)
+}
+
 func (b *Bounds) release(mine *int, set func(most int)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
