@@ -57,14 +57,28 @@ func (h *Handler) enforce(ctx context.Context, charges []charge, buckets []limit
 	if err != nil {
 		return false, err
 	}
-	next := 0
-	for i := range charges {
-		if charges[i].enforced() {
-			charges[i].note(decision, decision.At(next), outcomeRefused)
-			next++
-		}
-	}
+	noteEnforced(charges, decision)
 	return decision.Granted > 0, nil
+}
+
+// noteEnforced writes a decision into the enforced charges. A refusal is never
+// without one that refused, whatever the states say.
+func noteEnforced(charges []charge, decision limit.Decision) {
+	next, first, refused := 0, -1, false
+	for i := range charges {
+		if !charges[i].enforced() {
+			continue
+		}
+		charges[i].note(decision, decision.At(next), outcomeRefused)
+		refused = refused || charges[i].outcome == outcomeRefused
+		if next == 0 {
+			first = i
+		}
+		next++
+	}
+	if decision.Granted < 1 && !refused {
+		charges[first].outcome = outcomeRefused
+	}
 }
 
 // deadline is when all that is asked for one request must be answered, if it is

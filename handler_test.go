@@ -228,3 +228,13 @@ func BenchmarkServeHTTP(b *testing.B) {
 		}
 	}
 }
+
+// TestRefusalIsNeverLost refuses also where no state says that a bucket refused.
+func TestRefusalIsNeverLost(t *testing.T) {
+	a := new(answer)
+	a.add(charge{zone: &zone{name: "shadow"}, bucket: limit.Bucket{Rule: limit.Rule{Mode: limit.Shadow}}})
+	a.add(charge{zone: &zone{name: "a"}})
+	a.add(charge{zone: &zone{name: "b"}})
+	noteEnforced(a.charges, limit.Decision{Source: limit.SourceRedis, Rest: make([]limit.State, 1)})
+	require.Equal(t, 1, a.violated(0))
+}
