@@ -85,8 +85,8 @@ type App struct {
 	logger   *zap.Logger
 	limiter  limit.Limiter
 	memory   *memory
-	node     *redisbucket.Node // nil without Redis
-	source   *rulecache.Source // nil without PostgreSQL
+	client   *redisbucket.Client // nil without Redis
+	source   *rulecache.Source   // nil without PostgreSQL
 	settings rulecache.Settings
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
@@ -156,11 +156,11 @@ func (a *App) Start() error {
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
 	}
-	if a.node != nil {
-		a.stops = append(a.stops, a.node.Start(a.observeRedis))
+	if a.client != nil {
+		a.stops = append(a.stops, a.client.Start(a.observeRedis))
 		ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
 		defer cancel()
-		a.node.Warm(ctx)
+		a.client.Warm(ctx)
 	}
 	return nil
 }
@@ -168,8 +168,8 @@ func (a *App) Start() error {
 // Stop ends what Start began. Requests that are still running get answers from
 // what is left.
 func (a *App) Stop() error {
-	if a.node != nil {
-		nameSuccessor(a.node)
+	if a.client != nil {
+		nameSuccessor(a.client)
 	}
 	for _, stop := range a.stops {
 		stop()
@@ -222,12 +222,12 @@ func (a *App) provisionLimiter() error {
 		a.limiter = local
 		return nil
 	}
-	node, release, err := takeNode(a.Redis.options())
+	client, release, err := takeClient(a.Redis.options())
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
 	}
 	a.releases = append(a.releases, release)
-	a.node = node
+	a.client = client
 	a.limiter, err = a.shared(local)
 	return err
 }
@@ -239,7 +239,7 @@ func (a *App) shared(local limit.Limiter) (limit.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	inRedis := redisbucket.New(a.node, a.Redis.keyPrefix())
+	inRedis := redisbucket.New(a.client, a.Redis.keyPrefix())
 	remembered := &front.Memory{Next: inRedis, Store: a.memory.refusals}
 	split := &front.Shards{Next: remembered}
 	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: int64(a.instances())}

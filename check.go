@@ -83,14 +83,6 @@ func (a *App) refuseUnsupported() error {
 		{"instances_auto", "instances auto", a.InstancesAuto},
 		{"region", "region", a.Region != nil},
 	}
-	if r := a.Redis; r != nil {
-		settings = append(settings,
-			unsupported{"redis.urls", "more than one url", len(r.URLs) > 1},
-			unsupported{"redis.mode", "mode", r.Mode != ""},
-			unsupported{"redis.master", "sentinel", r.Master != ""},
-			unsupported{"redis.sentinel_username", "sentinel", r.SentinelUsername != ""},
-			unsupported{"redis.sentinel_password", "sentinel", r.SentinelPassword != ""})
-	}
 	return firstUnsupported(settings)
 }
 
@@ -126,7 +118,8 @@ func (a *App) texts() []text {
 		for i := range r.URLs {
 			list = append(list, text{fmt.Sprintf("redis.urls[%d]", i), &r.URLs[i]})
 		}
-		list = append(list, text{"redis.key_prefix", &r.KeyPrefix})
+		list = append(list, text{"redis.key_prefix", &r.KeyPrefix}, text{"redis.master", &r.Master},
+			text{"redis.sentinel_username", &r.SentinelUsername}, text{"redis.sentinel_password", &r.SentinelPassword})
 		if t := r.TLS; t != nil {
 			list = append(list, text{"redis.tls.ca_file", &t.CAFile}, text{"redis.tls.cert_file", &t.CertFile},
 				text{"redis.tls.key_file", &t.KeyFile}, text{"redis.tls.server_name", &t.ServerName})

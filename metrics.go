@@ -172,15 +172,16 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	if s.app.memory != nil {
 		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
 	}
-	if s.app.node != nil {
+	if s.app.client != nil {
 		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
 		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
-		status := s.app.node.Status()
-		open := 1.0 // also while one call tries whether Redis is back
-		if status.Breaker == "closed" || status.Breaker == "off" {
-			open = 0
+		for _, node := range s.app.client.Status().Nodes {
+			open := 1.0 // also while one call tries whether Redis is back
+			if node.Breaker == "closed" || node.Breaker == "off" {
+				open = 0
+			}
+			gauge(breakerOpenDesc, open, node.Address)
 		}
-		gauge(breakerOpenDesc, open, status.Address)
 	}
 	if s.app.source == nil {
 		return

@@ -58,9 +58,9 @@ func rulesLevel(event rulecache.Event) zapcore.Level {
 func (a *App) observeRedis(event redisbucket.Event) {
 	level := zapcore.WarnLevel
 	switch event.Kind {
-	case redisbucket.BreakerClosed, redisbucket.Reached:
+	case redisbucket.BreakerClosed, redisbucket.Reached, redisbucket.MastersChanged:
 		level = zapcore.InfoLevel
-	case redisbucket.VersionTooOld, redisbucket.ClusterNode:
+	case redisbucket.VersionTooOld, redisbucket.ClusterNode, redisbucket.NoCluster, redisbucket.UnknownMaster:
 		level = zapcore.ErrorLevel
 	default:
 	}

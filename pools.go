@@ -15,13 +15,13 @@ import (
 // setting that shapes the connection to it. What is pooled holds no logger,
 // context or registry of the config that made it.
 var (
-	nodes   = caddy.NewUsagePool() // Redis clients with their breakers
+	clients = caddy.NewUsagePool() // of Redis, with their breakers
 	stores  = caddy.NewUsagePool() // buckets in memory, and what stands before those in Redis
 	sources = caddy.NewUsagePool() // rules
 )
 
-func takeNode(options redisbucket.Options) (*redisbucket.Node, func() error, error) {
-	return take(nodes, options.PoolKey(), func() (*redisbucket.Node, error) { return redisbucket.NewNode(options) })
+func takeClient(options redisbucket.Options) (*redisbucket.Client, func() error, error) {
+	return take(clients, options.PoolKey(), func() (*redisbucket.Client, error) { return redisbucket.NewClient(options) })
 }
 
 // memory is all that one gateway remembers about the buckets of one Redis and key
@@ -57,16 +57,15 @@ func takeSource(options rulecache.Options) (*rulecache.Source, func() error, err
 	return take(sources, options.PoolKey(), func() (*rulecache.Source, error) { return rulecache.NewSource(options) })
 }
 
-// nameSuccessor lets another client of the same Redis act for node once that is
+// nameSuccessor lets another client of the same Redis act for client once that is
 // stopped: that of the config which is taking over.
-func nameSuccessor(node *redisbucket.Node) {
-	address := node.Status().Address
-	nodes.Range(func(_, value any) bool {
-		other := value.(*redisbucket.Node)
-		if other == node || other.Status().Address != address {
+func nameSuccessor(client *redisbucket.Client) {
+	clients.Range(func(_, value any) bool {
+		other := value.(*redisbucket.Client)
+		if other == client || other.Identity() != client.Identity() {
 			return true
 		}
-		node.SucceedBy(other)
+		client.SucceedBy(other)
 		return false
 	})
 }

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,19 +17,27 @@ import (
 // newer, or Valkey, is needed.
 type Redis struct {
 	// Where Redis is: one URL `redis://user:pass@host:port/db`, `rediss://…` for
-	// TLS or `unix://…`. More than one is not yet supported. Required.
+	// TLS or `unix://…`. Of a cluster, the URLs of some of its servers, from which
+	// the others are learned; with sentinels, those of the sentinels. Several URLs
+	// differ in host and port only. The user, password, database and scheme are
+	// those of Redis itself, also in the URLs of sentinels. Required.
 	URLs []string `json:"urls,omitempty"`
 
-	// How several nodes belong together. Not yet supported. Default: one node.
+	// What is at the URLs: `cluster` for servers of one Redis Cluster, of which
+	// each decides for its part of the tenants, or `sentinel` for sentinels, which
+	// name the server that decides. Default: one server; with several URLs
+	// `cluster`.
 	Mode string `json:"mode,omitempty"`
 
-	// The name of the master that sentinels know. Not yet supported.
+	// The name that the sentinels have for the master, such as `mymaster`. Required
+	// with the mode `sentinel`, and only allowed there. Default: none.
 	Master string `json:"master,omitempty"`
 
-	// The user for the sentinels. Not yet supported.
+	// The user for the sentinels, which are never given the one for Redis. Default:
+	// none; with a password alone, the sentinels' default user.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 
-	// The password for the sentinels. Not yet supported.
+	// The password for the sentinels. Default: none.
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
 	// What the name of every key begins with, up to 32 bytes without braces.
@@ -82,7 +91,8 @@ type TLS struct {
 	// The file with the key (PEM) of the client's certificate. Default: none.
 	KeyFile string `json:"key_file,omitempty"`
 
-	// The name that Redis' certificate must hold. Default: the URL's host.
+	// The name that Redis' certificate must hold, of a cluster and with sentinels
+	// the certificate of every server. Default: the host that is connected to.
 	ServerName string `json:"server_name,omitempty"`
 }
 
@@ -128,7 +138,11 @@ func checkKeyPrefix(field, prefix string) error {
 
 // options returns what connects to this Redis.
 func (r *Redis) options() redisbucket.Options {
-	options := redisbucket.Options{URL: r.URLs[0], DialTimeout: time.Duration(r.DialTimeout), Linger: time.Duration(r.Linger)}
+	options := redisbucket.Options{
+		URLs: slices.Clone(r.URLs), Mode: redisbucket.Mode(r.Mode), Master: r.Master,
+		SentinelUser: r.SentinelUsername, SentinelPassword: r.SentinelPassword,
+		DialTimeout: time.Duration(r.DialTimeout), Linger: time.Duration(r.Linger),
+	}
 	if b := r.Breaker; b != nil {
 		options.Breaker = redisbucket.Breaker{Failures: b.Failures, Open: time.Duration(b.Open)}
 		if b.Failures == breakerOff {
@@ -137,8 +151,10 @@ func (r *Redis) options() redisbucket.Options {
 	}
 	if t := r.TLS; t != nil {
 		// Even an empty block encrypts, as the scheme does.
-		if scheme, address, _ := strings.Cut(options.URL, "://"); strings.EqualFold(scheme, "redis") {
-			options.URL = "rediss://" + address
+		for i, url := range options.URLs {
+			if scheme, address, _ := strings.Cut(url, "://"); strings.EqualFold(scheme, "redis") {
+				options.URLs[i] = "rediss://" + address
+			}
 		}
 		options.TLS = redisbucket.TLS{
 			CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: t.ServerName,

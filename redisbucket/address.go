@@ -19,12 +19,24 @@ type address struct {
 	skipVerify     bool
 }
 
+// The ports where a URL names none.
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// at returns the address of another server that is talked to in the same way.
+func (a address) at(host string) address {
+	a.host = host
+	return a
+}
+
 // String names what is talked to, without secrets.
 func (a address) String() string { return a.host + "/" + strconv.Itoa(a.db) }
 
 // parseURL reads a URL. No error quotes any part of it that may hold a secret:
 // a password with a stray character ends up in any other part.
-func parseURL(text string) (address, error) {
+func parseURL(text, defaultPort string) (address, error) {
 	if text == "" {
 		return address{}, errors.New("redis url is missing")
 	}
@@ -35,7 +47,7 @@ func parseURL(text string) (address, error) {
 	var a address
 	switch parsed.Scheme {
 	case "redis", "rediss":
-		a, err = parseTCP(parsed)
+		a, err = parseTCP(parsed, defaultPort)
 	case "unix":
 		a, err = parseUnix(parsed)
 	default:
@@ -54,13 +66,13 @@ func parseURL(text string) (address, error) {
 	return a, a.readQuery(parsed.RawQuery)
 }
 
-func parseTCP(parsed *url.URL) (address, error) {
+func parseTCP(parsed *url.URL, defaultPort string) (address, error) {
 	host, port := parsed.Hostname(), parsed.Port()
 	if host == "" {
 		return address{}, errors.New("redis url: its host is missing")
 	}
 	if port == "" {
-		port = "6379"
+		port = defaultPort
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return address{}, errors.New("redis url: its port must be a number from 1 to 65535")

@@ -210,8 +210,8 @@ func TestA10TypeSwitch(t *testing.T) {
 		require.Equal(t, int64(10), d.First.Remaining)
 		require.Equal(t, "x", b.redis.Get(t.Context(), key).Val(), "a look changes nothing")
 	}
-	require.Equal(t, "closed", b.Node().Status().Breaker)
-	require.Empty(t, b.Node().Status().LastReason)
+	require.Equal(t, "closed", b.Client().Status().Breaker)
+	require.Empty(t, b.Client().Status().LastReason)
 }
 
 func TestA11CapacityLowered(t *testing.T) {
@@ -294,7 +294,7 @@ func TestA16OddNumbers(t *testing.T) {
 func TestA17MixedBatch(t *testing.T) {
 	t.Parallel()
 	b := onRedis(t)
-	script := redis.NewScript(b.node.script.Text)
+	script := redis.NewScript(b.client.script.Text)
 	batch := func(keys []string, args ...any) []any {
 		reply, err := script.Run(t.Context(), b.redis, keys, args...).Slice()
 		require.NoError(t, err)

@@ -1,6 +1,9 @@
 package redisbucket
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -21,9 +24,7 @@ type batch struct {
 	entries []entry
 	index   [indexSize]uint8 // by a waiter's hash: the number of an entry and 1, or 0
 	waiters int
-	buckets int
-	list    []any         // the command
-	states  []limit.State // of every bucket of every entry, in order
+	parts   []part // what is sent
 }
 
 // entry is one entry of the script's call: a waiter, or several that each ask for
@@ -37,11 +38,12 @@ type entry struct {
 
 // reset makes the batch empty.
 func (b *batch) reset() {
+	for i := range b.parts {
+		b.parts[i].reset()
+	}
 	clear(b.entries)
-	clear(b.list)
 	clear(b.index[:])
-	b.entries, b.list, b.states = b.entries[:0], b.list[:0], b.states[:0]
-	b.waiters, b.buckets = 0, 0
+	b.entries, b.parts, b.waiters = b.entries[:0], b.parts[:0], 0
 }
 
 // room is how many more waiters fit in, whatever they ask for.
@@ -54,9 +56,7 @@ func (b *batch) add(w *waiter) {
 	if w.count == 1 && b.join(w) {
 		return
 	}
-	keys := len(w.keys)
-	b.buckets += keys
-	b.entries = append(b.entries, entry{keys: int64(keys), count: w.count})
+	b.entries = append(b.entries, entry{keys: int64(len(w.keys)), count: w.count})
 	b.entries[len(b.entries)-1].append(w)
 }
 
@@ -75,34 +75,29 @@ func (b *batch) join(w *waiter) bool {
 	return false
 }
 
-// encode makes the command, whose script is named later by command. The layout
-// is that of the header of take.lua. The arguments are pointers into entries and
-// waiters, because the client takes those without allocating.
-func (b *batch) encode() {
-	list := append(b.list[:0], nil, nil, b.buckets)
-	for i := range b.entries {
-		w := b.entries[i].first
-		for k := range w.keys {
-			list = append(list, &w.keys[k])
+// split returns the parts that are sent: one, or in a cluster one for each slot.
+// Entries of one slot stay in their order.
+func (b *batch) split() []part {
+	slices.SortStableFunc(b.entries, func(x, y entry) int { return cmp.Compare(x.first.place(), y.first.place()) })
+	for first := 0; first < len(b.entries); {
+		next := first + 1
+		for next < len(b.entries) && b.entries[next].first.place() == b.entries[first].first.place() {
+			next++
 		}
+		b.nextPart().fill(b.entries[first:next])
+		first = next
 	}
-	list = append(list, len(b.entries))
-	for i := range b.entries {
-		e := &b.entries[i]
-		list = append(list, &e.keys, &e.first.cost, &e.count)
-		for k := range e.first.rules {
-			rule := &e.first.rules[k]
-			algorithm := uint8(max(rule.Algorithm, limit.TokenBucket))
-			list = append(list, algorithm, &rule.Capacity, &rule.Refill, &rule.WindowMillis)
-		}
-	}
-	b.list = list
+	return b.parts
 }
 
-// command names the script: by its digest, or as its whole text.
-func (b *batch) command(name, script any) []any {
-	b.list[0], b.list[1] = name, script
-	return b.list
+// nextPart adds a part, with the memory of one that was used before.
+func (b *batch) nextPart() *part {
+	if len(b.parts) < cap(b.parts) {
+		b.parts = b.parts[:len(b.parts)+1]
+	} else {
+		b.parts = append(b.parts, part{})
+	}
+	return &b.parts[len(b.parts)-1]
 }
 
 // each calls visit with every waiter, the oldest of an entry first. What visit
@@ -113,17 +108,15 @@ func (b *batch) each(visit func(*waiter)) {
 	}
 }
 
-// share gives every waiter its answer, or the error that ended the call.
+// share gives every waiter its answer, or the error that kept the call from being
+// made.
 func (b *batch) share(err error) {
 	if err != nil {
 		b.each(func(w *waiter) { w.err = err })
 		return
 	}
-	states := b.states
-	for i := range b.entries {
-		e := &b.entries[i]
-		e.share(states[:e.keys])
-		states = states[e.keys:]
+	for i := range b.parts {
+		b.parts[i].share()
 	}
 }
 

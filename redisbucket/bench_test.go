@@ -16,7 +16,7 @@ import (
 
 // BenchmarkTake measures decisions of one bucket against a local Redis.
 func BenchmarkTake(b *testing.B) {
-	l := started(b, Options{URL: servertest.Redis(b).URL()})
+	l := started(b, Options{URLs: []string{servertest.Redis(b).URL()}})
 	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
 		req := ask(ruleOf(b, algorithm, 1000, 1000))
 		b.Run(algorithm.String(), func(b *testing.B) {

@@ -18,12 +18,19 @@ const (
 	breakerCalls = 20
 )
 
+// What Status says of a breaker that lets calls through.
+const (
+	breakerClosed = "closed"
+	breakerOpen   = "open"
+	breakerOff    = "off"
+)
+
 // circuit is the breaker's type: results go another way.
 type circuit = gobreaker.CircuitBreaker[struct{}]
 
 // newCircuit makes the breaker of a node, nil where it is off.
-func (n *Node) newCircuit() *circuit {
-	settings := n.options.Breaker
+func (n *node) newCircuit() *circuit {
+	settings := n.client.options.Breaker
 	if settings.Off {
 		return nil
 	}
@@ -42,7 +49,7 @@ func (n *Node) newCircuit() *circuit {
 }
 
 // saysNothing reports whether a call's error says nothing about whether Redis
-// works: the caller went away, or the answer concerned one key.
+// works: the caller went away, or the answer concerned one key or slot.
 func saysNothing(err error) bool {
 	if err == nil {
 		return false
@@ -51,7 +58,7 @@ func saysNothing(err error) bool {
 		return true
 	}
 	switch replyClass(err) {
-	case "NOSCRIPT", "MOVED", "ASK", "WRONGTYPE":
+	case "NOSCRIPT", "MOVED", "ASK", "TRYAGAIN", "WRONGTYPE":
 		return true
 	}
 	return false
@@ -60,7 +67,7 @@ func saysNothing(err error) bool {
 // counted returns a call's failure in the form that the breaker counts. Calls
 // that were under way when another one failed met the same event, and count as
 // one: a hiccup of Redis, or of this process, is no row of failures.
-func (n *Node) counted(began time.Time, err error) error {
+func (n *node) counted(began time.Time, err error) error {
 	last := n.lastCounted.Load()
 	if last != nil && began.Before(*last) {
 		return fmt.Errorf("%w: %w", errSame, err)
@@ -72,10 +79,11 @@ func (n *Node) counted(began time.Time, err error) error {
 
 // stateChanged is called under the breaker's mutex, so it only leaves a note:
 // the supervisor of the run does the work.
-func (n *Node) stateChanged(from, to gobreaker.State) {
+func (n *node) stateChanged(from, to gobreaker.State) {
 	now := time.Now()
 	n.breakerSince.Store(&now)
 	if to == gobreaker.StateOpen {
+		n.client.nudge()
 		select {
 		case n.opened <- struct{}{}:
 		default: // one is waiting already
@@ -91,22 +99,22 @@ func (n *Node) stateChanged(from, to gobreaker.State) {
 
 // breakerError returns why no call is let through now, nil where one is. It
 // keeps callers from waiting for a lane in vain.
-func (n *Node) breakerError() error {
+func (n *node) breakerError() error {
 	if n.circuit != nil && n.circuit.State() == gobreaker.StateOpen {
 		return gobreaker.ErrOpenState
 	}
 	return nil
 }
 
-func (n *Node) breakerState() string {
+func (n *node) breakerState() string {
 	if n.circuit == nil {
-		return "off"
+		return breakerOff
 	}
 	return n.circuit.State().String()
 }
 
 // guard runs one network call and counts how it ended.
-func (n *Node) guard(call func() (struct{}, error)) error {
+func (n *node) guard(call func() (struct{}, error)) error {
 	var err error
 	if n.circuit == nil {
 		_, err = call()

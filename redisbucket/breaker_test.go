@@ -25,8 +25,8 @@ func TestF1Breaker(t *testing.T) {
 		require.Equal(t, "timeout", Reason(err))
 	}
 	require.Equal(t, 5, calls())
-	require.Equal(t, "open", p.node.Status().Breaker)
-	require.Equal(t, "timeout", p.node.Status().LastReason)
+	require.Equal(t, "open", p.client.Status().Breaker)
+	require.Equal(t, "timeout", p.client.Status().LastReason)
 
 	begin := time.Now()
 	_, reasons := quickAtOnce(p, r, 100)
@@ -54,17 +54,17 @@ func TestF1Breaker(t *testing.T) {
 // which gobreaker does not let a test set.
 func (p *proxied) awaitHalfOpen(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return p.node.Status().Breaker == "half-open" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.client.Status().Breaker == "half-open" }, 20*time.Second, time.Millisecond)
 }
 
 // TestBreakerHalf opens it on half of the calls, none of them in a row.
 func TestBreakerHalf(t *testing.T) {
 	t.Parallel()
 	fake := servertest.FakeRedis(t, nil)
-	l := started(t, Options{URL: fake.URL(), Breaker: Breaker{Failures: 1000}})
+	l := started(t, Options{URLs: []string{fake.URL()}, Breaker: Breaker{Failures: 1000}})
 	r := rule(t, 10, 0.001)
 	for i := range 20 {
-		require.Equal(t, "closed", l.node.Status().Breaker)
+		require.Equal(t, "closed", l.client.Status().Breaker)
 		if i%2 == 0 {
 			fake.AnswerScripts([]byte("*4\r\n:1\r\n:9\r\n:0\r\n:1\r\n"))
 		} else {
@@ -72,19 +72,19 @@ func TestBreakerHalf(t *testing.T) {
 		}
 		_, _ = quick(l, r)
 	}
-	require.Equal(t, "open", l.node.Status().Breaker)
+	require.Equal(t, "open", l.client.Status().Breaker)
 }
 
 func TestBreakerOff(t *testing.T) {
 	t.Parallel()
 	fake := servertest.FakeRedis(t, []byte("-ERR x\r\n"))
-	l := started(t, Options{URL: fake.URL(), Breaker: Breaker{Off: true}})
+	l := started(t, Options{URLs: []string{fake.URL()}, Breaker: Breaker{Off: true}})
 	for range 30 {
 		_, err := quick(l, rule(t, 10, 0.001))
 		require.Equal(t, "other", Reason(err))
 	}
 	require.Equal(t, 30, fake.Calls("EVALSHA"))
-	require.Equal(t, "off", l.node.Status().Breaker)
+	require.Equal(t, "off", l.client.Status().Breaker)
 }
 
 func TestF5ErrorShapes(t *testing.T) {
@@ -129,14 +129,14 @@ func TestF5ErrorShapes(t *testing.T) {
 				fake.CutAfterScripts()
 				test.reason = "connection"
 			}
-			l := started(t, Options{URL: fake.URL(), Breaker: Breaker{Failures: 2}})
+			l := started(t, Options{URLs: []string{fake.URL()}, Breaker: Breaker{Failures: 2}})
 			for range 2 {
-				require.Equal(t, "closed", l.node.Status().Breaker)
+				require.Equal(t, "closed", l.client.Status().Breaker)
 				d, err := quick(l, rule(t, 10, 0.001))
 				require.Equal(t, test.reason, Reason(err), "%v", err)
 				require.Zero(t, d)
 			}
-			require.Equal(t, "open", l.node.Status().Breaker, "failures are counted")
+			require.Equal(t, "open", l.client.Status().Breaker, "failures are counted")
 			require.Equal(t, 2, fake.Calls("EVAL", "EVALSHA"), "asked once each")
 		})
 	}
@@ -146,12 +146,12 @@ func TestMovedIsNoFailure(t *testing.T) {
 	t.Parallel()
 	for _, reply := range []string{"-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n", "-WRONGTYPE Operation\r\n", "-NOSCRIPT No matching script\r\n"} {
 		fake := servertest.FakeRedis(t, []byte(reply))
-		l := started(t, Options{URL: fake.URL(), Breaker: Breaker{Failures: 1}})
+		l := started(t, Options{URLs: []string{fake.URL()}, Breaker: Breaker{Failures: 1}})
 		for range 3 {
 			_, err := quick(l, rule(t, 10, 0.001))
 			require.Error(t, err)
 		}
-		require.Equal(t, "closed", l.node.Status().Breaker, reply)
+		require.Equal(t, "closed", l.client.Status().Breaker, reply)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestCallersThatLeave(t *testing.T) {
 	defer cancel()
 	_, err = p.Take(short, ask(r))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, "closed", p.node.Status().Breaker, "a caller's haste is not Redis' fault")
+	require.Equal(t, "closed", p.client.Status().Breaker, "a caller's haste is not Redis' fault")
 
 	var calls atomic.Int32
 	var wait sync.WaitGroup
@@ -213,7 +213,7 @@ func TestOneHiccupIsOneFailure(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr)
-	l := started(t, Options{URL: "redis://" + proxy.Addr()})
+	l := started(t, Options{URLs: []string{"redis://" + proxy.Addr()}})
 	ask := func(i int) error {
 		_, err := l.Take(t.Context(), limit.Request{
 			Buckets:  []limit.Bucket{{Key: limit.Key{Tenant: fmt.Sprint("t", i), Route: "a"}, Rule: rule(t, 10, 0.001)}},
@@ -234,7 +234,7 @@ func TestOneHiccupIsOneFailure(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	require.Equal(t, "closed", l.Node().Status().Breaker)
+	require.Equal(t, "closed", l.Client().Status().Breaker)
 	proxy.Set(t, servertest.Fault{})
 	require.NoError(t, ask(0))
 }
@@ -244,7 +244,7 @@ func TestLongTimeout(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr)
-	l := started(t, Options{URL: "redis://" + proxy.Addr()})
+	l := started(t, Options{URLs: []string{"redis://" + proxy.Addr()}})
 	proxy.Set(t, servertest.Fault{ReplyDelay: 1500 * time.Millisecond})
 	_, err := l.Take(t.Context(), limit.Request{
 		Buckets:  []limit.Bucket{{Key: theKey, Rule: rule(t, 10, 0.001)}},
@@ -262,7 +262,7 @@ func TestUnreachedIsToldOnce(t *testing.T) {
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr)
 	proxy.Set(t, servertest.Fault{Refuse: true})
-	node, err := NewNode(Options{URL: "redis://" + proxy.Addr(), Breaker: Breaker{Off: true}})
+	node, err := NewClient(Options{URLs: []string{"redis://" + proxy.Addr()}, Breaker: Breaker{Off: true}})
 	require.NoError(t, err)
 	events := make(chan Event, 100)
 	stop := node.Start(func(event Event) { events <- event })

@@ -15,9 +15,10 @@ import (
 type call struct {
 	batch  batch
 	other  []any // the command where it is not the script
+	asking bool  // it goes where a redirect sent it
 	until  untilContext
-	reply  replyBuffer
-	node   *Node
+	reply  replyBuffer // to other
+	node   *node
 	lane   *lane
 	run    func() (struct{}, error) // exchange, bound once
 	failed error                    // what the breaker counts in place of an exchange
@@ -28,7 +29,7 @@ type call struct {
 	took  time.Duration // how long it took until an answer came; 0 where none did
 }
 
-func newCall(n *Node) *call {
+func newCall(n *node) *call {
 	c := &call{node: n}
 	c.run = c.exchange
 	return c
@@ -38,7 +39,7 @@ func newCall(n *Node) *call {
 func (c *call) reset() {
 	c.batch.reset()
 	c.other, c.lane, c.failed, c.err = nil, nil, nil, nil
-	c.until.deadline, c.early, c.asked, c.took = time.Time{}, false, false, 0
+	c.until.deadline, c.early, c.asked, c.asking, c.took = time.Time{}, false, false, false, 0
 }
 
 // release resets the call and puts it away.
@@ -47,26 +48,10 @@ func (c *call) release() {
 	c.node.calls.Put(c)
 }
 
-// ready returns the current generation where a call may be made: the Node is
-// started, the breaker lets calls through, and there is time left.
-func (n *Node) ready(ctx context.Context, deadline time.Time) (*generation, error) {
-	g, err := n.started(ctx, deadline)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.breakerError(); err != nil {
-		return nil, err
-	}
-	if time.Until(deadline) <= 0 {
-		return nil, errWait // asking in vain would cost the tokens and the connection
-	}
-	return g, nil
-}
-
 // do waits for a lane until the deadline and makes the exchange on it, within
 // the same deadline. Only the exchange counts for the breaker, and that there
 // is nothing to make it on.
-func (n *Node) do(ctx context.Context, c *call) error {
+func (n *node) do(ctx context.Context, c *call) error {
 	g := n.current.Load()
 	if g == nil {
 		return n.notRunning()
@@ -95,36 +80,6 @@ func (n *Node) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// started returns the current generation. Before the first Start it waits for
-// it: a server may hand out requests a moment before its config's other parts run.
-func (n *Node) started(ctx context.Context, deadline time.Time) (*generation, error) {
-	if g := n.current.Load(); g != nil {
-		return g, nil
-	}
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case <-n.begun:
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if g := n.current.Load(); g != nil {
-		return g, nil
-	}
-	return nil, n.notRunning()
-}
-
-// notRunning is why there is no generation.
-func (n *Node) notRunning() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return errClosed
-	}
-	return errNotStarted
-}
-
 // exchange asks once. A script that the server does not know is sent whole, on
 // the same lane, within the same deadline.
 func (c *call) exchange() (struct{}, error) {
@@ -135,9 +90,6 @@ func (c *call) exchange() (struct{}, error) {
 	}
 	c.asked = true
 	err := c.ask()
-	if err == nil && c.other == nil {
-		err = c.batch.decode(c.reply.data)
-	}
 	c.err = err
 	if err == nil {
 		c.took = time.Since(began)
@@ -150,24 +102,38 @@ func (c *call) exchange() (struct{}, error) {
 	return struct{}{}, c.node.counted(began, err)
 }
 
+// ask sends what there is and returns how it ended for all in all.
 func (c *call) ask() error {
 	if c.other != nil {
-		return c.send(c.other)
+		return c.askOther()
 	}
-	c.batch.encode()
-	names := &c.node.names
-	err := c.send(c.batch.command(names.evalsha, names.sha1))
+	parts := c.batch.split()
+	if len(parts) > 1 || parts[0].asking {
+		c.askParts(parts)
+		return verdict(parts)
+	}
+	p := &parts[0]
+	p.settle(c.askPart(p), c.node)
+	return p.err
+}
+
+// askPart makes the one call of the script that there is.
+func (c *call) askPart(p *part) error {
+	names := &c.node.client.names
+	p.encode()
+	err := c.send(p.command(names.evalsha, names.sha1), &p.reply)
 	if err != nil && replyClass(err) == "NOSCRIPT" {
-		err = c.send(c.batch.command(names.eval, names.text))
+		err = c.send(p.command(names.eval, names.text), &p.reply)
 	}
 	return err
 }
 
-func (c *call) send(list []any) error {
-	c.reply.expect(len(c.batch.entries), c.batch.buckets)
-	command := redis.NewRawWriteToCmd(&c.until, &c.reply, list...)
+// send makes one exchange of one command.
+func (c *call) send(list []any, reply *replyBuffer) error {
+	reply.clear()
+	command := redis.NewRawWriteToCmd(&c.until, reply, list...)
 	if err := c.lane.conn.Process(&c.until, command); err != nil {
 		return unreadable(err)
 	}
-	return errorIn(c.reply.data)
+	return errorIn(reply.data)
 }

@@ -2,94 +2,227 @@ package redisbucket
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
+	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/lua"
 )
 
-const (
-	// outerTimeout bounds an exchange that has no deadline of its own.
-	outerTimeout = time.Second
-	// socketTimeout bounds an exchange whatever its deadline: no decision may wait
-	// any longer.
-	socketTimeout = 10 * time.Second
-)
+// Client is a Redis, whatever it is made of: one server, the masters of a
+// cluster, or the master that sentinels name. Each server that it talks to has
+// connections, a queue and a circuit breaker of its own, so that the trouble of
+// one concerns no tenant of another. A Client is shared by every configuration
+// with the same Options and outlives them, so it keeps neither a logger nor a
+// caller's context. It is safe for concurrent use.
+type Client struct {
+	options  Options   // with defaults
+	seeds    []address // of Options.URLs
+	identity string
+	script   lua.Script
+	names    scriptNames
+	waiters  sync.Pool    // of *waiter
+	seed     maphash.Seed // of the waiters' hashes
+	sole     *node        // the only server there is; nil where it has to be found
 
-// newClient makes a client of one connection, which it never replaces: one
-// attempt, deadlines from the context, and nothing that asks Redis behind our
-// back. It owns conn from then on.
-func newClient(o Options, endpoint address, conn net.Conn) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Network: endpoint.network, Addr: endpoint.host,
-		Username: endpoint.user, Password: endpoint.password, DB: endpoint.db,
-		Dialer:                   once(conn),
-		Protocol:                 2,
-		MaxRetries:               -1,
-		DialTimeout:              o.DialTimeout,
-		DialerRetries:            1,
-		ReadTimeout:              socketTimeout,
-		WriteTimeout:             socketTimeout,
-		ContextTimeoutEnabled:    true,
-		PoolSize:                 1,
-		PoolTimeout:              outerTimeout,
-		MinIdleConns:             0,
-		PipelinePoolSize:         -1,
-		MaxConcurrentDials:       2,
-		ReadBufferSize:           4 << 10,
-		WriteBufferSize:          4 << 10,
-		ConnMaxIdleTime:          -1,
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	view      atomic.Pointer[view]   // who serves what; nil while not started or not known
+	running   atomic.Bool            // between the first Start and the last stop
+	lost      atomic.Pointer[error]  // why the view is not known
+	successor atomic.Pointer[Client] // asked where this Client is not started
+	begun     chan struct{}          // closed when calls need not wait for the first view any more
+	onceBegun sync.Once
+	stale     chan struct{} // the view may have changed
+
+	mu     sync.Mutex
+	nodes  map[string]*member // the servers that were found, by host
+	starts int
+	closed bool
+	life   *life
+
+	observers
+	notes
 }
 
-// dial connects to the endpoint within the dial timeout, TLS included.
-func dial(ctx context.Context, o Options, endpoint address) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
-	defer cancel()
-	config, err := o.TLS.config(endpoint)
+// scriptNames are the words of a script call, ready as arguments.
+type scriptNames struct{ evalsha, sha1, eval, text any }
+
+// NewClient makes a Client, without asking the network and without a goroutine.
+func NewClient(o Options) (*Client, error) {
+	seeds, err := o.check()
 	if err != nil {
 		return nil, err
 	}
-	plain := &net.Dialer{}
-	if config == nil {
-		return plain.DialContext(ctx, endpoint.network, endpoint.host)
+	script := lua.Take()
+	c := &Client{
+		options: o.resolved(), seeds: seeds, identity: o.Identity(),
+		script: script, names: scriptNames{"evalsha", script.SHA1, "eval", script.Text},
+		seed: maphash.MakeSeed(), begun: make(chan struct{}), stale: make(chan struct{}, 1),
+		nodes: make(map[string]*member), observers: newObservers(),
 	}
-	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, endpoint.network, endpoint.host)
+	c.waiters.New = func() any { return newWaiter() }
+	if o.mode() == modeSingle {
+		c.sole = newNode(c, seeds[0])
+	}
+	return c, nil
 }
 
-// once returns a dialer that hands out a connection that is there already. The
-// client's pool, which would dial within a request, try again and log, never
-// gets to dial.
-func once(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
-	var used atomic.Bool
-	return func(context.Context, string, string) (net.Conn, error) {
-		if used.Swap(true) {
-			return nil, net.ErrClosed
+// Start keeps connections warm until stop is called, and for as long as anyone
+// else has started the Client. It returns at once. Observe, which may be nil, is
+// told of events one after another, from another goroutine, and must neither
+// block for long nor call the Client. Stop waits, at most 2 seconds, until what
+// the last user started has ended; it may be called more than once.
+func (c *Client) Start(observe func(Event)) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return func() {}
+	}
+	o := &observer{observe}
+	c.watchWith(o)
+	c.starts++
+	if c.life == nil {
+		c.life = c.begin()
+	}
+	return sync.OnceFunc(func() { c.stop(o) })
+}
+
+// Warm returns when the first attempt since Start has ended, either way, to find
+// the servers and to connect to each of them, or when ctx is done. It returns at
+// once where nobody has started the Client.
+func (c *Client) Warm(ctx context.Context) {
+	c.mu.Lock()
+	l := c.life
+	c.mu.Unlock()
+	if l == nil {
+		return
+	}
+	select {
+	case <-l.warm:
+	case <-l.context.Done():
+	case <-ctx.Done():
+	}
+}
+
+// SucceedBy names a Client for the same Redis that is asked from now on whenever
+// this one is not started. A reload that changes a setting of the connection has
+// a new Client, while requests of the old configuration still come to this one.
+func (c *Client) SucceedBy(other *Client) { c.successor.Store(other) }
+
+// acting returns the Client to ask: this one, or who has succeeded it. More than a
+// few reloads outlive no request's interest.
+func (c *Client) acting() *Client {
+	const most = 16
+	for range most {
+		next := c.successor.Load()
+		if next == nil || c.running.Load() {
+			break
 		}
-		return conn, nil
+		c = next
+	}
+	return c
+}
+
+// Identity returns the Options.Identity of what is talked to.
+func (c *Client) Identity() string { return c.identity }
+
+// Destruct closes everything, whoever has started the Client. From then on Take
+// and Reset return errors and Start does nothing.
+func (c *Client) Destruct() error {
+	c.mu.Lock()
+	c.closed = true
+	c.starts = 0
+	l := c.endLife()
+	c.beginOnce()
+	c.mu.Unlock()
+	l.finish()
+	return nil
+}
+
+func (c *Client) stop(o *observer) {
+	c.forget(o)
+	c.mu.Lock()
+	var l *life
+	if c.starts > 0 {
+		if c.starts--; c.starts == 0 {
+			l = c.endLife()
+		}
+	}
+	c.mu.Unlock()
+	l.finish()
+}
+
+// take has a waiter decided by whoever serves its keys.
+func (c *Client) take(ctx context.Context, w *waiter) (limit.Decision, error) {
+	v, err := c.ready(ctx, w.deadline)
+	if err != nil {
+		return c.answer(w, err)
+	}
+	if v.owners == nil {
+		return v.nodes[0].take(ctx, w)
+	}
+	return c.takeBySlot(ctx, v, w)
+}
+
+// answer returns what a waiter has come for and puts it away, unless it has been
+// sent elsewhere: then its caller goes on with it.
+func (c *Client) answer(w *waiter, err error) (limit.Decision, error) {
+	decision := w.decision
+	w.decision, w.err = limit.Decision{}, nil
+	if err != nil {
+		if redirectIn(err) == nil {
+			c.waiters.Put(w)
+		}
+		return limit.Decision{}, err
+	}
+	c.waiters.Put(w)
+	return decision, nil
+}
+
+// ready returns the view. Before the first one it waits for it: a server may hand
+// out requests a moment before its config's other parts run.
+func (c *Client) ready(ctx context.Context, deadline time.Time) (*view, error) {
+	if v := c.view.Load(); v != nil {
+		return v, nil
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-c.begun:
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if v := c.view.Load(); v != nil {
+		return v, nil
+	}
+	return nil, c.notRunning()
+}
+
+// notRunning is why nobody can be asked.
+func (c *Client) notRunning() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return errClosed
+	case c.life == nil:
+		return errNotStarted
+	}
+	if lost := c.lost.Load(); lost != nil {
+		return *lost
+	}
+	return errNotFound
+}
+
+// nudge says that the view may have changed.
+func (c *Client) nudge() {
+	select {
+	case c.stale <- struct{}{}:
+	default: // it was said already
 	}
 }
 
-// untilContext is a context that is nothing but a deadline. It costs no timer
-// and can be used again: the client turns it into the connection's deadline.
-type untilContext struct{ deadline time.Time }
-
-// Deadline returns the time that the context stands for.
-func (c *untilContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// Done returns nil: the context is never canceled.
-func (c *untilContext) Done() <-chan struct{} { return nil }
-
-// Err returns nil: the connection's deadline tells, not the context.
-func (c *untilContext) Err() error { return nil }
-
-// Value returns nil.
-func (c *untilContext) Value(any) any { return nil }
-
-// Interface guards.
-var _ context.Context = (*untilContext)(nil)
+// beginOnce lets calls go on that came before the first view.
+func (c *Client) beginOnce() { c.onceBegun.Do(func() { close(c.begun) }) }

@@ -95,7 +95,7 @@ func perSecond(b *testing.B, callers int, decide func(tenant int) error) float64
 // on the same Redis, in turns: an iteration is a turn of each. Take at least five.
 func BenchmarkClient(b *testing.B) {
 	server := servertest.Redis(b)
-	l := started(b, Options{URL: server.URL()})
+	l := started(b, Options{URLs: []string{server.URL()}})
 	batching, single := ours(b, l), oneByOne(b, server.Addr)
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("%d callers", callers), func(b *testing.B) {
@@ -121,7 +121,7 @@ func BenchmarkLatency(b *testing.B) {
 	server := servertest.Redis(b)
 	client := server.Client(b)
 	ping := func(int) error { return client.Ping(context.Background()).Err() }
-	decide := ours(b, started(b, Options{URL: server.URL()}))
+	decide := ours(b, started(b, Options{URLs: []string{server.URL()}}))
 	for _, perSecond := range []int{2500, 20_000} {
 		b.Run(fmt.Sprintf("%d per second", perSecond), func(b *testing.B) {
 			figures := map[string][]float64{}

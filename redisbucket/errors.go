@@ -24,6 +24,19 @@ var (
 	errReply      = errors.New("reading the reply of Redis")
 	errVersion    = errors.New("this Redis is too old: version 6.2 or Valkey is needed")
 
+	// Who is to be asked is not known, or is another one by now.
+	errNotFound      = errors.New("nobody has said yet which Redis serves")
+	errRetired       = fmt.Errorf("%w: this one serves no more", errConnection)
+	errNoMaster      = errors.New("no master of Redis answers")
+	errReplica       = errors.New("this Redis is a replica")
+	errNoSlots       = errors.New("the Redis Cluster says that nobody serves any slot")
+	errUnserved      = errors.New("nobody in the Redis Cluster serves this slot")
+	errUnknownMaster = errors.New("the sentinels know no master of this name")
+	errNoCluster     = errors.New("this Redis is no cluster")
+
+	// errPending marks what is yet to be asked.
+	errPending = errors.New("not asked yet")
+
 	// errSame marks a call that failed with another one that was counted.
 	errSame = errors.New("failing together with another call")
 
@@ -36,8 +49,8 @@ var (
 // timeout, canceled, breaker_open, wait (its turn did not come in time),
 // connection, oom, readonly, loading, misconf, noauth, clusterdown, masterdown,
 // noperm, noreplicas, busy, moved, tryagain, wrongtype, noscript, reply (not the
-// shape it must have), version, closed, not_started, or other. It is empty for
-// no error. The set is closed: no word comes from the server.
+// shape it must have), version, replica, unknown_master, no_cluster, closed,
+// not_started, or other. It is empty for no error. The set is closed: no word comes from the server.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -50,6 +63,14 @@ func Reason(err error) string {
 		return "wait"
 	case errors.Is(err, errVersion):
 		return "version"
+	case errors.Is(err, errReplica):
+		return "replica"
+	case errors.Is(err, errUnknownMaster):
+		return "unknown_master"
+	case errors.Is(err, errNoCluster):
+		return "no_cluster"
+	case errors.Is(err, errNoSlots), errors.Is(err, errUnserved):
+		return "clusterdown"
 	case errors.Is(err, errNotStarted):
 		return "not_started"
 	case errors.Is(err, errClosed):
@@ -84,7 +105,7 @@ func replyReason(err error) string {
 func transportReason(err error) string {
 	var network net.Error
 	switch {
-	case errors.Is(err, errConnection):
+	case errors.Is(err, errConnection), errors.Is(err, errNotFound), errors.Is(err, errNoMaster):
 		return "connection"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "timeout"
@@ -147,4 +168,22 @@ func unreadable(err error) error {
 func fromRedis(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
+}
+
+// isSetup reports whether err says that the configuration does not fit what is
+// talked to, so that waiting does not help.
+func isSetup(err error) bool {
+	return errors.Is(err, errUnknownMaster) || errors.Is(err, errNoCluster)
+}
+
+// lostKind is the event that tells why nobody knows who serves.
+func lostKind(err error) EventKind {
+	switch {
+	case errors.Is(err, errUnknownMaster):
+		return UnknownMaster
+	case errors.Is(err, errNoCluster):
+		return NoCluster
+	default:
+		return Unreached
+	}
 }

@@ -2,7 +2,7 @@ package redisbucket
 
 import "time"
 
-// EventKind says what changed at a Node.
+// EventKind says what changed at a Redis.
 type EventKind uint8
 
 // The kinds of events.
@@ -17,13 +17,21 @@ const (
 	// EvictingPolicy: the server's maxmemory-policy lets it evict buckets, which
 	// refills them. It is told once, at the first connection.
 	EvictingPolicy
-	// Unreached: no connection is up, and none could be made. It is told once.
+	// Unreached: no connection is up, and none could be made; or nobody could say
+	// which servers there are. It is told once.
 	Unreached
 	// Reached: a connection could be made after that.
 	Reached
-	// ClusterNode: the server is a node of a Redis Cluster and has not all keys, so
-	// that it cannot decide alone. It is told once.
+	// ClusterNode: the only server is a node of a Redis Cluster and has not all keys,
+	// so that it cannot decide alone. It is told once.
 	ClusterNode
+	// NoCluster: what should be a cluster is a single server. It is told once.
+	NoCluster
+	// UnknownMaster: the sentinels know no master of the name that was given. It is
+	// told once.
+	UnknownMaster
+	// MastersChanged: other servers serve now than before.
+	MastersChanged
 )
 
 // String returns a short phrase for logs.
@@ -42,44 +50,32 @@ func (k EventKind) String() string {
 	case Reached:
 		return "redis can be reached again"
 	case ClusterNode:
-		return "redis is a node of a cluster, which is not yet supported"
+		return "redis is a node of a cluster: mode cluster is needed"
+	case NoCluster:
+		return "redis is no cluster: mode cluster does not fit"
+	case UnknownMaster:
+		return "redis sentinels know no master of this name"
+	case MastersChanged:
+		return "redis has other masters"
 	default:
 		return ""
 	}
 }
 
-// Event is a change of a Node's state, for a log. It holds no secret.
+// Event is a change of a Redis' state, for a log. It holds no secret.
 type Event struct {
 	// Kind says what happened.
 	Kind EventKind
 
-	// Address is the Node's identity.
+	// Address is the server's, "host:port/db", or the identity of all where the
+	// event concerns no single one.
 	Address string
 
-	// Detail is the Reason of the last failure for BreakerOpened and Unreached, the version for
-	// VersionTooOld, and the policy for EvictingPolicy.
+	// Detail is the Reason of the last failure for BreakerOpened and Unreached, the
+	// version for VersionTooOld, the policy for EvictingPolicy, and the hosts for
+	// MastersChanged.
 	Detail string
 
 	// At is when it happened.
 	At time.Time
-}
-
-// Status is a Node's state at one moment. It holds no secret.
-type Status struct {
-	// Address is the Node's identity, "host:port/db".
-	Address string
-
-	// Breaker is closed, open, half-open, or off.
-	Breaker string
-
-	// Since is when the breaker entered its state; zero before the first change.
-	Since time.Time
-
-	// Connections is how many are up now.
-	Connections int
-
-	// LastReason and LastFailure are the Reason and the time of the last failed
-	// call or connection attempt; zero where there was none.
-	LastReason  string
-	LastFailure time.Time
 }

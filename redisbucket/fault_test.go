@@ -27,7 +27,7 @@ func throughProxy(t *testing.T, o Options) *proxied {
 	t.Helper()
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr)
-	o.URL = "redis://" + proxy.Addr()
+	o.URLs = []string{"redis://" + proxy.Addr()}
 	p := &proxied{started(t, o), server, proxy}
 	p.awaitLanes(t)
 	return p
@@ -37,7 +37,7 @@ func throughProxy(t *testing.T, o Options) *proxied {
 func (p *proxied) awaitLanes(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return p.node.Status().Connections == laneCount
+		return p.client.Status().Connections == laneCount
 	}, 10*time.Second, time.Millisecond)
 }
 
@@ -96,7 +96,7 @@ func TestT1Budget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			node, err := NewNode(Options{URL: "redis://" + addr})
+			node, err := NewClient(Options{URLs: []string{"redis://" + addr}})
 			require.NoError(t, err)
 			stop := node.Start(nil)
 			defer stop()
@@ -147,16 +147,16 @@ func TestT3Dialling(t *testing.T) {
 		server  *servertest.RedisServer
 		options Options
 	}{
-		"TLS": {secure, Options{URL: secure.URL(), TLS: TLS{CAFile: certificate.CertFile}}},
+		"TLS": {secure, Options{URLs: []string{secure.URL()}, TLS: TLS{CAFile: certificate.CertFile}}},
 		"TLS with a client certificate": {
 			servertest.RedisTLS(t, "--tls-auth-clients", "no"),
 			Options{TLS: TLS{CAFile: certificate.CertFile, CertFile: certificate.CertFile, KeyFile: certificate.KeyFile}},
 		},
-		"connecting takes 10 ms": {plain, Options{URL: "redis://" + late.Addr()}},
-		"replies take 2 ms":      {other, Options{URL: "redis://" + slow.Addr()}},
+		"connecting takes 10 ms": {plain, Options{URLs: []string{"redis://" + late.Addr()}}},
+		"replies take 2 ms":      {other, Options{URLs: []string{"redis://" + slow.Addr()}}},
 	} {
-		if test.options.URL == "" {
-			test.options.URL = test.server.URL()
+		if len(test.options.URLs) == 0 {
+			test.options.URLs = []string{test.server.URL()}
 			test.options.TLS.CAFile = test.server.Certificate.CertFile
 		}
 		t.Run(name, func(t *testing.T) {
@@ -206,5 +206,5 @@ func TestClientKillCostsAtMostOneAnswer(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, failed, 1)
-	require.Equal(t, "closed", p.node.Status().Breaker)
+	require.Equal(t, "closed", p.client.Status().Breaker)
 }

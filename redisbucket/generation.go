@@ -9,7 +9,7 @@ import (
 // generation is a set of lanes that were made together. When the breaker opens,
 // another one takes its place, so that no connection from before is used again.
 type generation struct {
-	node    *Node
+	node    *node
 	senders *senders
 	began   time.Time
 	context context.Context // its own life, not a caller's

@@ -19,7 +19,7 @@ type lane struct {
 }
 
 const (
-	// laneCount is how many connections a Node keeps: one for each sender, and some
+	// laneCount is how many connections a node keeps: one for each sender, and some
 	// for resets and while others are checked or made anew.
 	laneCount = mostSenders + 4
 	// dialsAtOnce is how many lanes connect at the same time.
@@ -79,14 +79,14 @@ func (g *generation) connect(l *lane) bool {
 
 // attempt connects and greets.
 func (g *generation) attempt(l *lane) error {
-	o := g.node.options
+	o := g.node.client.options
 	ctx, cancel := context.WithTimeout(g.context, o.DialTimeout+outerTimeout)
 	defer cancel()
 	conn, err := dial(ctx, o, g.node.address)
 	if err != nil {
 		return err
 	}
-	client := newClient(o, g.node.address, conn)
+	client := newConnection(o, g.node.address, conn)
 	l.conn, l.broken = client.Conn(), false
 	l.hangUp = func() {
 		_ = client.Close()

@@ -50,7 +50,7 @@ func TestLeavingAfterSending(t *testing.T) {
 	require.Equal(t, int64(8), a.First.Remaining)
 	q.proxy.Set(t, servertest.Fault{})
 	require.Equal(t, int64(7), take(t, q, r).First.Remaining)
-	require.Equal(t, "closed", q.node.Status().Breaker)
+	require.Equal(t, "closed", q.client.Status().Breaker)
 }
 
 // TestCallOutlivesHaste: one caller's little time is not the call's, so a reply
@@ -71,7 +71,7 @@ func TestCallOutlivesHaste(t *testing.T) {
 	a := <-stays
 	require.NoError(t, a.err)
 	require.Equal(t, int64(1), a.Granted)
-	require.Equal(t, "closed", q.node.Status().Breaker)
+	require.Equal(t, "closed", q.client.Status().Breaker)
 	require.Equal(t, laneCount, q.proxy.Accepted(), "no connection was replaced")
 }
 
@@ -92,10 +92,10 @@ func TestBatchIsOneFailure(t *testing.T) {
 		require.Equal(t, "timeout", Reason(a.err))
 	}
 	q.await(t, func(s *senders) bool { return s.busy == 0 })
-	require.Equal(t, "closed", q.node.Status().Breaker, "one call failed, not ten")
+	require.Equal(t, "closed", q.client.Status().Breaker, "one call failed, not ten")
 	_, err := quick(q, r)
 	require.Equal(t, "timeout", Reason(err))
-	require.Equal(t, "open", q.node.Status().Breaker)
+	require.Equal(t, "open", q.client.Status().Breaker)
 }
 
 func TestQueueIsBounded(t *testing.T) {
@@ -112,7 +112,7 @@ func TestQueueIsBounded(t *testing.T) {
 	require.ErrorIs(t, a.err, errFull)
 	require.Equal(t, "wait", Reason(a.err))
 	require.Less(t, a.took, patience)
-	require.Equal(t, "closed", q.node.Status().Breaker)
+	require.Equal(t, "closed", q.client.Status().Breaker)
 	leave()
 	wait.Wait()
 }
@@ -123,7 +123,7 @@ func TestStopAnswersThoseWhoWait(t *testing.T) {
 	q := hold(t, Options{})
 	req := askFor(rule(t, 10, 0.001), 1, 1)
 	answers := q.enqueue(t, req, req, req)
-	require.NoError(t, q.node.Destruct())
+	require.NoError(t, q.client.Destruct())
 	for _, a := range answers() {
 		require.Equal(t, "closed", Reason(a.err))
 		require.Less(t, a.took, 10*time.Second)

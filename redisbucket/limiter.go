@@ -3,31 +3,37 @@ package redisbucket
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// Limiter decides in Redis. It is one configuration's view of a Node and holds
+// Limiter decides in Redis. It is one configuration's view of a Client and holds
 // no state of its own.
 type Limiter struct {
-	node   *Node
+	client *Client
 	prefix string
 }
 
 // New returns a Limiter whose keys begin with prefix, without braces and at
 // most 32 bytes long; an empty one is DefaultPrefix.
-func New(node *Node, prefix string) *Limiter {
+func New(client *Client, prefix string) *Limiter {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	return &Limiter{node: node, prefix: prefix}
+	return &Limiter{client: client, prefix: prefix}
 }
 
 // Take asks Redis once, with all of the request's buckets in one script call,
 // which it may share with others who wait, and returns by the request's deadline,
-// or ctx's if that is earlier, or within about a second where there is neither. Nothing is ever sent twice: after an
-// error the tokens may or may not have been taken. Reason names an error's kind.
+// or ctx's if that is earlier, or within about a second where there is neither.
+// What may have been executed is never sent twice: after an error the tokens may
+// or may not have been taken. Reason names an error's kind.
+//
+// In a cluster, buckets whose keys are in different slots cannot be decided by one
+// call. All of them are looked at first, and then taken from one after another,
+// the one with the least first, as long as none refuses. What was taken before one
+// does, because others came in between, is lost: fewer are granted than could be
+// for that moment, and never more.
 func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
 	if err := checkRequest(&req); err != nil {
 		return limit.Decision{}, err
@@ -35,11 +41,11 @@ func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, 
 	if err := ctx.Err(); err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
-	node := l.node.acting()
-	w := node.waiters.Get().(*waiter)
+	client := l.client.acting()
+	w := client.waiters.Get().(*waiter)
 	w.ask(l.prefix, &req)
 	w.limitTime(ctx, req.Deadline)
-	decision, err := node.take(ctx, w)
+	decision, err := client.take(ctx, w)
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("taking from Redis: %w", err)
 	}
@@ -52,8 +58,11 @@ func (l *Limiter) Reset(ctx context.Context, key limit.Key) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("resetting in Redis: %w", err)
 	}
-	if err := l.node.acting().reset(ctx, resetCommand(l.prefix, key)); err != nil {
-		return fmt.Errorf("resetting in Redis: %w", err)
+	client := l.client.acting()
+	for _, names := range resetNames(l.prefix, key, client.sole == nil) {
+		if _, err := client.command(ctx, names[0].(string), append([]any{"del"}, names...)...); err != nil {
+			return fmt.Errorf("resetting in Redis: %w", err)
+		}
 	}
 	return nil
 }
@@ -64,32 +73,8 @@ func (l *Limiter) RedisKey(key limit.Key, algorithm limit.Algorithm) string {
 	return keyText(l.prefix, key, algorithm)
 }
 
-// Node returns the Redis that the Limiter asks.
-func (l *Limiter) Node() *Node { return l.node }
-
-// take has a waiter decided by the senders of the run.
-func (n *Node) take(ctx context.Context, w *waiter) (limit.Decision, error) {
-	g, err := n.ready(ctx, w.deadline)
-	if err != nil {
-		return n.answer(w, err)
-	}
-	return g.senders.take(ctx, w)
-}
-
-// reset makes a call of its own, beside those of the senders.
-func (n *Node) reset(ctx context.Context, command []any) error {
-	c := n.calls.Get().(*call)
-	defer c.release()
-	c.other = command
-	c.until.deadline = time.Now().Add(outerTimeout)
-	if caller, ok := ctx.Deadline(); ok && caller.Before(c.until.deadline) {
-		c.until.deadline, c.early = caller, true
-	}
-	if _, err := n.ready(ctx, c.until.deadline); err != nil {
-		return err
-	}
-	return n.do(ctx, c)
-}
+// Client returns the Redis that the Limiter asks.
+func (l *Limiter) Client() *Client { return l.client }
 
 // Interface guards.
 var _ limit.Limiter = (*Limiter)(nil)

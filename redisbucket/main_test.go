@@ -28,7 +28,7 @@ type bench struct {
 // onRedis returns a started Limiter whose URL is that of a server or a proxy.
 func started(t testing.TB, o Options) *Limiter {
 	t.Helper()
-	node, err := NewNode(o)
+	node, err := NewClient(o)
 	require.NoError(t, err)
 	stop := node.Start(nil)
 	t.Cleanup(func() {
@@ -41,10 +41,13 @@ func started(t testing.TB, o Options) *Limiter {
 	return New(node, "")
 }
 
+// sole is the only server of a Limiter.
+func (l *Limiter) sole() *node { return l.client.sole }
+
 func onRedis(t testing.TB) *bench {
 	t.Helper()
 	server := servertest.Redis(t)
-	return &bench{started(t, Options{URL: server.URL()}), server.Client(t)}
+	return &bench{started(t, Options{URLs: []string{server.URL()}}), server.Client(t)}
 }
 
 // rule is a rule by capacity and refill, a token bucket.
@@ -97,28 +100,34 @@ func (b *bench) now(t testing.TB) int64 {
 // age makes a token bucket's or a counter's stamp older by d.
 func (b *bench) age(t testing.TB, key, field string, d time.Duration) {
 	t.Helper()
-	stamp, err := b.redis.HGet(t.Context(), key, field).Float64()
-	require.NoError(t, err)
-	require.NoError(t, b.redis.HSet(t.Context(), key, field, int64(stamp)-d.Milliseconds()).Err())
+	age(t, b.redis, key, field, d)
 }
 
-// batchOf is a batch, encoded, of one request.
-func batchOf(prefix string, requests ...*limit.Request) *batch {
+func age(t testing.TB, client *redis.Client, key, field string, d time.Duration) {
+	t.Helper()
+	stamp, err := client.HGet(t.Context(), key, field).Float64()
+	require.NoError(t, err)
+	require.NoError(t, client.HSet(t.Context(), key, field, int64(stamp)-d.Milliseconds()).Err())
+}
+
+// batchOf is a call of the script, encoded, for the requests.
+func batchOf(prefix string, requests ...*limit.Request) *part {
 	b := &batch{}
 	for _, req := range requests {
 		w := newWaiter()
 		w.ask(prefix, req)
 		b.add(w)
 	}
-	b.encode()
-	return b
+	parts := b.split()
+	parts[0].encode()
+	return &parts[0]
 }
 
-// answerTo returns what the first waiter of a batch reads in a reply.
-func (b *batch) answerTo(reply []byte) (limit.Decision, error) {
-	if err := b.decode(reply); err != nil {
+// answerTo returns what the first waiter of a call reads in a reply.
+func (p *part) answerTo(reply []byte) (limit.Decision, error) {
+	if err := p.decode(reply); err != nil {
 		return limit.Decision{}, err
 	}
-	b.share(nil)
-	return b.entries[0].first.decision, nil
+	p.share()
+	return p.entries[0].first.decision, nil
 }

@@ -1,57 +1,37 @@
 package redisbucket
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/caddygate/ratelimit/lua"
+	"github.com/caddygate/ratelimit/limit"
 )
 
-// Node is one Redis: its connections and its circuit breaker. It is shared by
-// every configuration with the same Options and outlives them, so it keeps
-// neither a logger nor a caller's context. It is safe for concurrent use.
-type Node struct {
-	options Options // with defaults
+// node is one server: its connections, its senders and its circuit breaker. Who
+// serves may change, but the address of a node does not: another master is
+// another node, whose breaker knows nothing of the old one's failures.
+type node struct {
+	client  *Client
 	address address
-	circuit *circuit // nil where it is off
-	script  lua.Script
-	names   scriptNames
-	calls   sync.Pool    // of *call
-	waiters sync.Pool    // of *waiter
-	seed    maphash.Seed // of the waiters' hashes
+	circuit *circuit  // nil where it is off
+	calls   sync.Pool // of *call
 
-	current       atomic.Pointer[generation] // nil while not started
-	successor     atomic.Pointer[Node]       // asked where this Node is not started
-	lastDial      atomic.Pointer[error]      // why the last connection attempt failed
-	lastFailure   atomic.Pointer[failure]
-	breakerSince  atomic.Pointer[time.Time]
-	policyChecked atomic.Bool
-	versionTold   atomic.Bool
-	clusterTold   atomic.Bool
-	unreached     atomic.Bool               // and it was told
-	lastCounted   atomic.Pointer[time.Time] // when the breaker last counted a failure
-	opened        chan struct{}             // the breaker has opened
-	begun         chan struct{}             // closed at the first Start, or at Destruct
-	onceBegun     sync.Once
-	events        chan Event
+	current      atomic.Pointer[generation] // nil while not started
+	lastDial     atomic.Pointer[error]      // why the last connection attempt failed
+	lastFailure  atomic.Pointer[failure]
+	breakerSince atomic.Pointer[time.Time]
+	unreached    atomic.Bool               // and it was told
+	lastCounted  atomic.Pointer[time.Time] // when the breaker last counted a failure
+	opened       chan struct{}             // the breaker has opened
 
-	mu     sync.Mutex
-	starts int
-	closed bool
-	run    *run
-
-	watch     sync.Mutex // held while observers are told, so that none is after its stop
-	observers map[*observer]struct{}
+	mu  sync.Mutex
+	run *run
 }
-
-type observer struct{ observe func(Event) }
-
-// scriptNames are the words of a script call, ready as arguments.
-type scriptNames struct{ evalsha, sha1, eval, text any }
 
 type failure struct {
 	reason string
@@ -65,55 +45,34 @@ const (
 	drainTimeout = 50 * time.Millisecond
 	// oldLife is how long replaced connections live on, for the calls under way.
 	oldLife = time.Second
-	// eventQueue bounds how many events wait for their observers.
-	eventQueue = 64
 )
 
-// NewNode makes a Node, without asking the network and without a goroutine.
-func NewNode(o Options) (*Node, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	endpoint, err := parseURL(o.URL)
-	if err != nil {
-		return nil, err
-	}
-	script := lua.Take()
-	n := &Node{
-		options: o.resolved(), address: endpoint, script: script,
-		names:  scriptNames{"evalsha", script.SHA1, "eval", script.Text},
-		opened: make(chan struct{}, 1), begun: make(chan struct{}), events: make(chan Event, eventQueue),
-		observers: make(map[*observer]struct{}), seed: maphash.MakeSeed(),
-	}
+func newNode(c *Client, endpoint address) *node {
+	n := &node{client: c, address: endpoint, opened: make(chan struct{}, 1)}
 	n.circuit = n.newCircuit()
 	n.calls.New = func() any { return newCall(n) }
-	n.waiters.New = func() any { return newWaiter() }
-	return n, nil
+	return n
 }
 
-// Start keeps connections warm until stop is called, and for as long as anyone
-// else has started the Node. It returns at once. Observe, which may be nil, is
-// told of events one after another, from another goroutine, and must neither
-// block for long nor call the Node. Stop waits, at most 2 seconds, until what
-// the last user started has ended; it may be called more than once.
-func (n *Node) Start(observe func(Event)) (stop func()) {
+// start connects, unless it has started already.
+func (n *node) start() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
-		return func() {}
-	}
-	o := &observer{observe}
-	n.watchWith(o)
-	n.starts++
 	if n.run == nil {
 		n.run = n.begin()
 	}
-	return sync.OnceFunc(func() { n.stop(o) })
 }
 
-// Warm returns when the first connection attempt since Start has ended, either
-// way, or when ctx is done. It returns at once where nobody has started the Node.
-func (n *Node) Warm(ctx context.Context) {
+// stop ends what start began and waits for it, for at most stopTimeout.
+func (n *node) stop() {
+	n.mu.Lock()
+	r := n.endRun()
+	n.mu.Unlock()
+	r.finish()
+}
+
+// await returns when the first connection attempt has ended, either way.
+func (n *node) await(ctx context.Context) {
 	n.mu.Lock()
 	r := n.run
 	n.mu.Unlock()
@@ -127,28 +86,52 @@ func (n *Node) Warm(ctx context.Context) {
 	}
 }
 
-// SucceedBy names a Node for the same Redis that is asked from now on whenever
-// this one is not started. A reload that changes a setting of the connection has
-// a new Node, while requests of the old configuration still come to this one.
-func (n *Node) SucceedBy(other *Node) { n.successor.Store(other) }
-
-// acting returns the Node to ask: this one, or who has succeeded it. More than a
-// few reloads outlive no request's interest.
-func (n *Node) acting() *Node {
-	const most = 16
-	for range most {
-		next := n.successor.Load()
-		if next == nil || n.current.Load() != nil {
-			break
-		}
-		n = next
+// take has a waiter decided by the senders of the run.
+func (n *node) take(ctx context.Context, w *waiter) (limit.Decision, error) {
+	g, err := n.ready(w.deadline)
+	if err != nil {
+		return n.client.answer(w, err)
 	}
-	return n
+	return g.senders.take(ctx, w)
 }
 
-// Status returns the state of the breaker and the connections now.
-func (n *Node) Status() Status {
-	status := Status{Address: n.address.String(), Breaker: n.breakerState()}
+// ready returns the current generation where a call may be made: the node is
+// started, the breaker lets calls through, and there is time left.
+func (n *node) ready(deadline time.Time) (*generation, error) {
+	g := n.current.Load()
+	if g == nil {
+		return nil, n.notRunning()
+	}
+	if err := n.breakerError(); err != nil {
+		return nil, err
+	}
+	if time.Until(deadline) <= 0 {
+		return nil, errWait // asking in vain would cost the tokens and the connection
+	}
+	return g, nil
+}
+
+// notRunning is why there is no generation.
+func (n *node) notRunning() error {
+	if err := n.client.notRunning(); !errors.Is(err, errNotFound) {
+		return err
+	}
+	return errRetired
+}
+
+// troubled reports whether the node does not answer, as far as is known.
+func (n *node) troubled() bool {
+	g := n.current.Load()
+	if g == nil || g.alive.Load() == 0 {
+		return true
+	}
+	state := n.breakerState()
+	return state != breakerClosed && state != breakerOff
+}
+
+// status returns the state of the breaker and the connections now.
+func (n *node) status() NodeStatus {
+	status := NodeStatus{Address: n.address.String(), Breaker: n.breakerState()}
 	if since := n.breakerSince.Load(); since != nil {
 		status.Since = *since
 	}
@@ -161,61 +144,13 @@ func (n *Node) Status() Status {
 	return status
 }
 
-// Destruct closes everything, whoever has started the Node. From then on Take
-// and Reset return errors and Start does nothing.
-func (n *Node) Destruct() error {
-	n.mu.Lock()
-	n.closed = true
-	n.starts = 0
-	r := n.endRun()
-	n.beginOnce()
-	n.mu.Unlock()
-	r.finish()
-	return nil
+// tell queues an event of the node.
+func (n *node) tell(event Event) {
+	event.Address = n.address.String()
+	n.client.tell(event)
 }
 
-func (n *Node) stop(o *observer) {
-	n.watch.Lock()
-	delete(n.observers, o)
-	n.watch.Unlock()
-	n.mu.Lock()
-	var r *run
-	if n.starts > 0 {
-		if n.starts--; n.starts == 0 {
-			r = n.endRun()
-		}
-	}
-	n.mu.Unlock()
-	r.finish()
-}
-
-// tell queues an event for the observers; one too many is dropped.
-func (n *Node) tell(event Event) {
-	event.Address, event.At = n.address.String(), time.Now()
-	select {
-	case n.events <- event:
-	default:
-	}
-}
-
-func (n *Node) dispatch(event Event) {
-	n.watch.Lock()
-	defer n.watch.Unlock()
-	for o := range n.observers {
-		o.observe(event)
-	}
-}
-
-func (n *Node) watchWith(o *observer) {
-	if o.observe == nil {
-		return
-	}
-	n.watch.Lock()
-	defer n.watch.Unlock()
-	n.observers[o] = struct{}{}
-}
-
-func (n *Node) lastReason() string {
+func (n *node) lastReason() string {
 	if last := n.lastFailure.Load(); last != nil {
 		return last.reason
 	}
@@ -223,7 +158,7 @@ func (n *Node) lastReason() string {
 }
 
 // attempted notes how a connection attempt ended.
-func (n *Node) attempted(err error) {
+func (n *node) attempted(err error) {
 	if err == nil {
 		n.lastDial.Store(nil)
 		if n.unreached.Swap(false) {
@@ -245,17 +180,49 @@ func (n *Node) attempted(err error) {
 }
 
 // unreachable returns the error of the last connection attempt, if it failed.
-func (n *Node) unreachable() error {
+func (n *node) unreachable() error {
 	if err := n.lastDial.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// noteFailure keeps an error's reason for Status.
-func (n *Node) noteFailure(err error) {
+// noteFailure keeps an error's reason for Status, and has those looked for who
+// serve: it may be another one by now.
+func (n *node) noteFailure(err error) {
 	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
-	if replyClass(err) == "MOVED" && !n.clusterTold.Swap(true) {
+	if n.client.sole != nil && replyClass(err) == "MOVED" && !n.client.clusterTold.Swap(true) {
 		n.tell(Event{Kind: ClusterNode})
 	}
+	n.client.nudge()
+}
+
+// command makes a call of its own, beside those of the senders, and returns what
+// was replied.
+func (n *node) command(ctx context.Context, asking bool, list []any) ([]byte, error) {
+	c := n.calls.Get().(*call)
+	defer c.release()
+	c.other, c.asking = list, asking
+	c.until.deadline = untilOrSecond(ctx)
+	caller, ok := ctx.Deadline()
+	c.early = ok && !caller.After(c.until.deadline)
+	if _, err := n.ready(c.until.deadline); err != nil {
+		return nil, err
+	}
+	if err := n.do(ctx, c); err != nil {
+		if n.client.sole == nil {
+			err = followed(err, n.address.host)
+		}
+		return nil, err
+	}
+	return bytes.Clone(c.reply.data), nil
+}
+
+// untilOrSecond returns the deadline of ctx, or that of a call without one.
+func untilOrSecond(ctx context.Context) time.Time {
+	until := time.Now().Add(outerTimeout)
+	if caller, ok := ctx.Deadline(); ok && caller.Before(until) {
+		return caller
+	}
+	return until
 }

@@ -15,7 +15,7 @@ import (
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	node, err := NewNode(Options{URL: server.URL()})
+	node, err := NewClient(Options{URLs: []string{server.URL()}})
 	require.NoError(t, err)
 	l, r := New(node, ""), rule(t, 10, 0.001)
 	reason := func() string {
@@ -54,7 +54,7 @@ func TestLifecycle(t *testing.T) {
 func TestStopWhileAsking(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	node, err := NewNode(Options{URL: server.URL()})
+	node, err := NewClient(Options{URLs: []string{server.URL()}})
 	require.NoError(t, err)
 	l, r := New(node, ""), rule(t, 10, 0.001)
 	var wait sync.WaitGroup
@@ -83,13 +83,13 @@ func TestStopWhileAsking(t *testing.T) {
 
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	l := started(t, Options{URL: servertest.FakeRedis(t, nil).URL()})
+	l := started(t, Options{URLs: []string{servertest.FakeRedis(t, nil).URL()}})
 	good := ask(rule(t, 10, 0.001))
 	for _, req := range []limit.Request{{}, {Buckets: good.Buckets}, {Buckets: good.Buckets, Cost: 1, Count: -1}} {
 		_, err := l.Take(t.Context(), req)
 		require.Error(t, err)
 	}
-	require.Equal(t, "closed", l.node.Status().Breaker)
+	require.Equal(t, "closed", l.client.Status().Breaker)
 }
 
 // TestSucceedBy asks a Node's successor once the Node is stopped, also where the
@@ -97,22 +97,22 @@ func TestBadRequestsAreRefused(t *testing.T) {
 func TestSucceedBy(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	before, err := NewNode(Options{URL: server.URL()})
+	before, err := NewClient(Options{URLs: []string{server.URL()}})
 	require.NoError(t, err)
 	stop := before.Start(nil)
 	l := New(before, "")
 	_, err = quick(l, rule(t, 10, 0.001))
 	require.NoError(t, err)
-	after := started(t, Options{URL: server.URL(), DialTimeout: 2 * time.Second})
-	before.SucceedBy(after.Node())
-	after.Node().SucceedBy(before)
+	after := started(t, Options{URLs: []string{server.URL()}, DialTimeout: 2 * time.Second})
+	before.SucceedBy(after.Client())
+	after.Client().SucceedBy(before)
 	stop()
 	require.NoError(t, before.Destruct())
 	decision, err := quick(l, rule(t, 10, 0.001))
 	require.NoError(t, err)
 	require.EqualValues(t, 8, decision.First.Remaining)
 	require.NoError(t, l.Reset(t.Context(), theKey))
-	require.NoError(t, after.Node().Destruct())
+	require.NoError(t, after.Client().Destruct())
 	_, err = quick(l, rule(t, 10, 0.001))
 	require.Error(t, err)
 }

@@ -1,7 +1,7 @@
 // Package redisbucket is a limit.Limiter whose buckets live in Redis, where one
-// script decides for a whole cluster of gateways at once. A Node is what is
+// script decides for a whole cluster of gateways at once. A Client is what is
 // shared and outlives a configuration: connections and a circuit breaker for
-// one address. A Limiter is one configuration's value around it.
+// each server of one Redis. A Limiter is one configuration's value around it.
 package redisbucket
 
 import (
@@ -9,7 +9,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,12 +36,26 @@ const (
 )
 
 // Options says which Redis is asked and how. The zero value of every field but
-// URL is the documented default.
+// URLs is the documented default.
 type Options struct {
-	// URL is the address: redis://user:password@host:port/db, rediss:// for TLS,
-	// or unix://user:password@/path?db=0. Allowed query parameters are db and,
-	// with rediss, skip_verify=true, which accepts any certificate.
-	URL string
+	// URLs are the addresses: redis://user:password@host:port/db, rediss:// for
+	// TLS, or unix://user:password@/path?db=0. Allowed query parameters are db and,
+	// with rediss, skip_verify=true, which accepts any certificate. Of a cluster
+	// they are some of its servers, and with sentinels the sentinels; they differ
+	// in host and port only. At least one is needed.
+	URLs []string
+
+	// Mode says what is at the addresses. Default: one server where there is one
+	// URL, and ModeCluster where there are several.
+	Mode Mode
+
+	// Master is the name that the sentinels have for the master, of up to 256
+	// printable bytes without spaces. Needed with ModeSentinel, and only there.
+	Master string
+
+	// SentinelUser and SentinelPassword are for the sentinels. Those in the URLs
+	// are for Redis itself. Default: none.
+	SentinelUser, SentinelPassword string
 
 	// DialTimeout bounds one connection attempt, from 1ms to 10s. Default: 1s.
 	DialTimeout time.Duration
@@ -74,58 +90,87 @@ type Breaker struct {
 }
 
 // Validate reports what is wrong with o, without asking the network. Its errors
-// name the part that is wrong and never contain the URL or anything of it but
-// the names of query parameters.
+// name the part that is wrong and never contain a URL or anything of it but the
+// names of query parameters.
 func (o Options) Validate() error {
-	endpoint, err := parseURL(o.URL)
-	if err != nil {
-		return err
-	}
-	if o.DialTimeout != 0 && (o.DialTimeout < minDialTimeout || o.DialTimeout > maxDialTimeout) {
-		return fmt.Errorf("redis dial_timeout %s is out of bounds: allowed are %s to %s", o.DialTimeout, minDialTimeout, maxDialTimeout)
-	}
-	if o.Linger < 0 || o.Linger > maxLinger {
-		return fmt.Errorf("redis linger %s is out of bounds: allowed are 0s to %s", o.Linger, maxLinger)
-	}
-	if err := o.Breaker.validate(); err != nil {
-		return err
-	}
-	if endpoint.network == "unix" && o.TLS != (TLS{}) {
-		return errors.New("redis tls: a unix socket has none")
-	}
-	_, err = o.TLS.config(endpoint)
+	_, err := o.check()
 	return err
 }
 
-// PoolKey is a hex SHA-256 over everything that shapes the connections or the
-// breaker, with defaults resolved: equal options, and only those, share a Node.
-func (o Options) PoolKey() string {
-	endpoint, err := parseURL(o.URL)
+// check is Validate, and returns what the URLs say.
+func (o Options) check() ([]address, error) {
+	seeds, err := o.addresses()
 	if err != nil {
-		endpoint = address{host: o.URL}
+		return nil, err
 	}
+	if err := o.checkTopology(seeds); err != nil {
+		return nil, err
+	}
+	if o.DialTimeout != 0 && (o.DialTimeout < minDialTimeout || o.DialTimeout > maxDialTimeout) {
+		return nil, fmt.Errorf("redis dial_timeout %s is out of bounds: allowed are %s to %s", o.DialTimeout, minDialTimeout, maxDialTimeout)
+	}
+	if o.Linger < 0 || o.Linger > maxLinger {
+		return nil, fmt.Errorf("redis linger %s is out of bounds: allowed are 0s to %s", o.Linger, maxLinger)
+	}
+	if err := o.Breaker.validate(); err != nil {
+		return nil, err
+	}
+	if seeds[0].network == "unix" && o.TLS != (TLS{}) {
+		return nil, errors.New("redis tls: a unix socket has none")
+	}
+	_, err = o.TLS.config(seeds[0])
+	return seeds, err
+}
+
+// PoolKey is a hex SHA-256 over everything that shapes the connections or the
+// breaker, with defaults resolved: equal options, and only those, share a Client.
+// The order of the URLs does not matter.
+func (o Options) PoolKey() string {
+	seeds, err := o.addresses()
+	if err != nil {
+		seeds = []address{{host: strings.Join(o.URLs, "\x00")}}
+	}
+	slices.SortFunc(seeds, func(x, y address) int { return strings.Compare(x.host, y.host) })
 	o = o.resolved()
-	hash := sha256.New()
-	for _, field := range []string{
-		endpoint.network, endpoint.host, endpoint.user, endpoint.password, strconv.Itoa(endpoint.db),
-		strconv.FormatBool(endpoint.tls), strconv.FormatBool(endpoint.skipVerify),
+	fields := []string{
+		string(o.mode()), o.Master, o.SentinelUser, o.SentinelPassword,
 		o.DialTimeout.String(), o.Linger.String(), strconv.Itoa(o.Breaker.Failures), o.Breaker.Open.String(), strconv.FormatBool(o.Breaker.Off),
 		o.TLS.CAFile, o.TLS.CertFile, o.TLS.KeyFile, o.TLS.ServerName,
-	} {
+	}
+	for _, seed := range seeds {
+		fields = append(fields, seed.network, seed.host, seed.user, seed.password, strconv.Itoa(seed.db),
+			strconv.FormatBool(seed.tls), strconv.FormatBool(seed.skipVerify))
+	}
+	hash := sha256.New()
+	for _, field := range fields {
 		fmt.Fprintf(hash, "%d:%s,", len(field), field)
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// Identity names what is talked to, such as "127.0.0.1:6379/0": host and port, or
-// a socket's path, and the database. It holds no secret, and is empty where the
-// URL is not valid.
+// Identity names what is talked to: for one server "127.0.0.1:6379/0", host and
+// port, or a socket's path, and the database; for a cluster
+// "cluster 10.0.0.1:6379,10.0.0.2:6379", its URLs' hosts in order; with sentinels
+// "sentinel mymaster/0 10.0.0.1:26379,10.0.0.2:26379". It holds no secret, and is
+// empty where the URLs are not valid.
 func (o Options) Identity() string {
-	endpoint, err := parseURL(o.URL)
+	seeds, err := o.addresses()
 	if err != nil {
 		return ""
 	}
-	return endpoint.String()
+	hosts := make([]string, len(seeds))
+	for i, seed := range seeds {
+		hosts[i] = seed.host
+	}
+	slices.Sort(hosts)
+	switch all := strings.Join(hosts, ","); o.mode() {
+	case ModeCluster:
+		return "cluster " + all
+	case ModeSentinel:
+		return "sentinel " + o.Master + "/" + strconv.Itoa(seeds[0].db) + " " + all
+	default:
+		return seeds[0].String()
+	}
 }
 
 // resolved returns o with defaults in place of zero values.

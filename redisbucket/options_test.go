@@ -46,13 +46,13 @@ func TestO6Secrets(t *testing.T) {
 		"redis://user:s3cret@[::1":                           "not a URL",
 	}
 	for text, part := range tests {
-		o := Options{URL: text}
+		o := Options{URLs: []string{text}}
 		err := o.Validate()
 		require.ErrorContains(t, err, part, text)
 		require.NotContains(t, err.Error(), "s3cr", text)
 		require.NotContains(t, err.Error(), "user:", text)
 		require.NotContains(t, o.Identity(), "s3cr", text)
-		_, err = NewNode(o)
+		_, err = NewClient(o)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "s3cr", text)
 	}
@@ -70,34 +70,34 @@ func TestURLs(t *testing.T) {
 		"unix:///run/redis.sock":          {network: "unix", host: "/run/redis.sock"},
 	}
 	for text, want := range tests {
-		got, err := parseURL(text)
+		got, err := parseURL(text, redisPort)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got, text)
-		require.NoError(t, Options{URL: text}.Validate(), text)
+		require.NoError(t, Options{URLs: []string{text}}.Validate(), text)
 	}
-	require.Equal(t, "h:1/2", Options{URL: "redis://:pw@h:1/2"}.Identity())
+	require.Equal(t, "h:1/2", Options{URLs: []string{"redis://:pw@h:1/2"}}.Identity())
 }
 
 func TestOptionBounds(t *testing.T) {
 	t.Parallel()
 	const url = "redis://h"
 	good := []Options{
-		{URL: url},
-		{URL: url, DialTimeout: time.Millisecond, Breaker: Breaker{Failures: 1, Open: 100 * time.Millisecond}},
-		{URL: url, DialTimeout: 10 * time.Second, Breaker: Breaker{Failures: 1000, Open: 5 * time.Minute}},
-		{URL: url, Breaker: Breaker{Off: true}},
+		{URLs: []string{url}},
+		{URLs: []string{url}, DialTimeout: time.Millisecond, Breaker: Breaker{Failures: 1, Open: 100 * time.Millisecond}},
+		{URLs: []string{url}, DialTimeout: 10 * time.Second, Breaker: Breaker{Failures: 1000, Open: 5 * time.Minute}},
+		{URLs: []string{url}, Breaker: Breaker{Off: true}},
 	}
 	for _, o := range good {
 		require.NoError(t, o.Validate(), "%+v", o)
 	}
 	bad := map[string]Options{
-		"dial_timeout":         {URL: url, DialTimeout: -1},
-		"dial_timeout 10.001s": {URL: url, DialTimeout: 10*time.Second + time.Millisecond},
-		"failures":             {URL: url, Breaker: Breaker{Failures: 1001}},
-		"breaker: -1":          {URL: url, Breaker: Breaker{Failures: -1}},
-		"open":                 {URL: url, Breaker: Breaker{Open: time.Millisecond}},
-		"open for":             {URL: url, Breaker: Breaker{Open: time.Hour}},
-		"unix":                 {URL: "unix:///s", TLS: TLS{ServerName: "x"}},
+		"dial_timeout":         {URLs: []string{url}, DialTimeout: -1},
+		"dial_timeout 10.001s": {URLs: []string{url}, DialTimeout: 10*time.Second + time.Millisecond},
+		"failures":             {URLs: []string{url}, Breaker: Breaker{Failures: 1001}},
+		"breaker: -1":          {URLs: []string{url}, Breaker: Breaker{Failures: -1}},
+		"open":                 {URLs: []string{url}, Breaker: Breaker{Open: time.Millisecond}},
+		"open for":             {URLs: []string{url}, Breaker: Breaker{Open: time.Hour}},
+		"unix":                 {URLs: []string{"unix:///s"}, TLS: TLS{ServerName: "x"}},
 	}
 	for part, o := range bad {
 		require.ErrorContains(t, o.Validate(), part)
@@ -111,7 +111,7 @@ func TestTLSFilesAreChecked(t *testing.T) {
 	require.NoError(t, os.WriteFile(garbage, []byte("no PEM"), 0o600))
 	const url = "redis://h"
 	good := TLS{CAFile: certificate.CertFile, CertFile: certificate.CertFile, KeyFile: certificate.KeyFile}
-	require.NoError(t, Options{URL: url, TLS: good}.Validate())
+	require.NoError(t, Options{URLs: []string{url}, TLS: good}.Validate())
 	for part, config := range map[string]TLS{
 		"tls ca":           {CAFile: "/does/not/exist"},
 		"tls ca: the file": {CAFile: garbage},
@@ -119,49 +119,49 @@ func TestTLSFilesAreChecked(t *testing.T) {
 		"be given":         {KeyFile: certificate.KeyFile},
 		"cert and key":     {CertFile: garbage, KeyFile: garbage},
 	} {
-		require.ErrorContains(t, Options{URL: url, TLS: config}.Validate(), part)
+		require.ErrorContains(t, Options{URLs: []string{url}, TLS: config}.Validate(), part)
 	}
 }
 
 // TestPoolKey: equal settings share, any other setting does not.
 func TestPoolKey(t *testing.T) {
 	t.Parallel()
-	base := Options{URL: "redis://u:p@h:6379/0"}
+	base := Options{URLs: []string{"redis://u:p@h:6379/0"}}
 	same := []Options{
-		{URL: "redis://u:p@h"},
-		{URL: "redis://u:p@h?db=0", DialTimeout: DefaultDialTimeout},
-		{URL: "redis://u:p@h/", Breaker: Breaker{Failures: DefaultBreakerFailures, Open: DefaultBreakerOpen}},
+		{URLs: []string{"redis://u:p@h"}},
+		{URLs: []string{"redis://u:p@h?db=0"}, DialTimeout: DefaultDialTimeout},
+		{URLs: []string{"redis://u:p@h/"}, Breaker: Breaker{Failures: DefaultBreakerFailures, Open: DefaultBreakerOpen}},
 	}
 	for _, o := range same {
 		require.Equal(t, base.PoolKey(), o.PoolKey(), "%+v", o)
 	}
 	keys := map[string]Options{base.PoolKey(): base}
 	for _, o := range []Options{
-		{URL: "redis://u:p2@h"},
-		{URL: "redis://u2:p@h"},
-		{URL: "redis://up:@h"},
-		{URL: "redis://u:p@h2"},
-		{URL: "redis://u:p@h/1"},
-		{URL: "redis://u:p@h:1"},
-		{URL: "rediss://u:p@h"},
-		{URL: "rediss://u:p@h?skip_verify=1"},
-		{URL: "unix://u:p@/h"},
-		{URL: "nonsense"},
-		{URL: ""},
-		{URL: base.URL, DialTimeout: 2 * time.Second},
-		{URL: base.URL, Breaker: Breaker{Failures: 6}},
-		{URL: base.URL, Breaker: Breaker{Open: 2 * time.Second}},
-		{URL: base.URL, Breaker: Breaker{Off: true}},
-		{URL: base.URL, TLS: TLS{CAFile: "x"}},
-		{URL: base.URL, TLS: TLS{CertFile: "x"}},
-		{URL: base.URL, TLS: TLS{KeyFile: "x"}},
-		{URL: base.URL, TLS: TLS{ServerName: "x"}},
+		{URLs: []string{"redis://u:p2@h"}},
+		{URLs: []string{"redis://u2:p@h"}},
+		{URLs: []string{"redis://up:@h"}},
+		{URLs: []string{"redis://u:p@h2"}},
+		{URLs: []string{"redis://u:p@h/1"}},
+		{URLs: []string{"redis://u:p@h:1"}},
+		{URLs: []string{"rediss://u:p@h"}},
+		{URLs: []string{"rediss://u:p@h?skip_verify=1"}},
+		{URLs: []string{"unix://u:p@/h"}},
+		{URLs: []string{"nonsense"}},
+		{URLs: []string{""}},
+		{URLs: base.URLs, DialTimeout: 2 * time.Second},
+		{URLs: base.URLs, Breaker: Breaker{Failures: 6}},
+		{URLs: base.URLs, Breaker: Breaker{Open: 2 * time.Second}},
+		{URLs: base.URLs, Breaker: Breaker{Off: true}},
+		{URLs: base.URLs, TLS: TLS{CAFile: "x"}},
+		{URLs: base.URLs, TLS: TLS{CertFile: "x"}},
+		{URLs: base.URLs, TLS: TLS{KeyFile: "x"}},
+		{URLs: base.URLs, TLS: TLS{ServerName: "x"}},
 	} {
 		key := o.PoolKey()
 		require.Len(t, key, 64)
 		require.NotContains(t, keys, key, "%+v and %+v", o, keys[key])
 		keys[key] = o
 	}
-	off := Options{URL: base.URL, Breaker: Breaker{Off: true, Failures: 7}}
+	off := Options{URLs: base.URLs, Breaker: Breaker{Off: true, Failures: 7}}
 	require.Contains(t, keys, off.PoolKey(), "what a breaker that is off would do does not matter")
 }

@@ -40,12 +40,12 @@ func TestF6ReadOnly(t *testing.T) {
 func TestF7NoScript(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, "--appendonly", "yes", "--appendfsync", "always")
-	l := started(t, Options{URL: server.URL()})
+	l := started(t, Options{URLs: []string{server.URL()}})
 	r := rule(t, 100, 0.001)
 	require.Equal(t, int64(99), take(t, l, r).First.Remaining)
 	require.NoError(t, server.Client(t).ScriptFlush(t.Context()).Err())
 	require.Equal(t, int64(98), take(t, l, r).First.Remaining)
-	require.Empty(t, l.node.Status().LastReason, "no failure so far")
+	require.Empty(t, l.client.Status().LastReason, "no failure so far")
 	server.Restart(t)
 	var d limit.Decision
 	require.Eventually(t, func() bool {
@@ -58,13 +58,13 @@ func TestF7NoScript(t *testing.T) {
 	granted, reasons := quickAtOnce(l, r, 50)
 	require.Empty(t, reasons)
 	require.Equal(t, 50, granted)
-	require.Equal(t, "closed", l.node.Status().Breaker)
+	require.Equal(t, "closed", l.client.Status().Breaker)
 }
 
 func TestF8FullRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, "--maxmemory-policy", "noeviction")
-	l := started(t, Options{URL: server.URL()})
+	l := started(t, Options{URLs: []string{server.URL()}})
 	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, err := quick(l, rule(t, 10, 0.001))
 	require.Equal(t, "oom", Reason(err), "%v", err)
@@ -76,7 +76,7 @@ func TestF9StartInAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			begin := time.Now()
-			node, err := NewNode(Options{URL: "redis://" + addr})
+			node, err := NewClient(Options{URLs: []string{"redis://" + addr}})
 			require.NoError(t, err)
 			stop := node.Start(nil)
 			_, err = quick(New(node, ""), rule(t, 10, 0.001))
@@ -96,13 +96,13 @@ func TestRecovery(t *testing.T) {
 	proxy := servertest.NewProxy(t, server.Addr)
 	proxy.Set(t, servertest.Fault{Refuse: true})
 	observed := &observed{}
-	l := New(observed.start(t, Options{URL: "redis://" + proxy.Addr()}), "")
+	l := New(observed.start(t, Options{URLs: []string{"redis://" + proxy.Addr()}}), "")
 	r := rule(t, 1000, 0.001)
 	require.Eventually(t, func() bool {
 		_, err := quick(l, r)
 		return Reason(err) == "breaker_open"
 	}, 10*time.Second, time.Millisecond)
-	require.Equal(t, "connection", l.node.Status().LastReason)
+	require.Equal(t, "connection", l.client.Status().LastReason)
 	proxy.Set(t, servertest.Fault{})
 	require.Eventually(t, func() bool {
 		_, err := quick(l, r)

@@ -51,7 +51,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			for i := range tallies {
 				look := askAt(t, i)
 				look.Count = 0
-				d, err := New(p.node, "").Take(t.Context(), look)
+				d, err := New(p.client, "").Take(t.Context(), look)
 				require.NoError(t, err)
 				taken := capacities()[i] - d.First.Remaining
 				granted, unsure := tallies[i].granted.Load(), tallies[i].unsure.Load()

@@ -67,7 +67,7 @@ func (s *senders) hand(each func(visit func(*waiter))) {
 	s.mu.Unlock()
 	each(func(w *waiter) {
 		if w.stage == stageLeft {
-			_, _ = s.node.answer(w, nil)
+			_, _ = s.node.client.answer(w, nil)
 			return
 		}
 		w.answered <- struct{}{}

@@ -29,10 +29,13 @@ type replyBuffer struct {
 	limit int
 }
 
-// expect makes the buffer ready for the reply to a call of entries over buckets.
+// expect bounds the reply to that of a call of entries over buckets.
 func (b *replyBuffer) expect(entries, buckets int) {
-	b.data, b.limit = b.data[:0], replyBase+(entries+3*buckets)*replyPerNumber
+	b.limit = replyBase + (entries+3*buckets)*replyPerNumber
 }
+
+// clear makes the buffer ready for a reply.
+func (b *replyBuffer) clear() { b.data = b.data[:0] }
 
 // Write adds what has come.
 func (b *replyBuffer) Write(part []byte) (int, error) {
@@ -63,18 +66,18 @@ func errorIn(data []byte) error {
 // decode reads the script's reply: exactly one integer for each entry, and three
 // for each of its buckets. Anything else is an error of the whole call, because
 // half an answer is none.
-func (b *batch) decode(data []byte) error {
+func (p *part) decode(data []byte) error {
 	if err := errorIn(data); err != nil {
 		return err
 	}
-	want := len(b.entries) + 3*b.buckets
+	want := len(p.entries) + 3*p.buckets
 	length, rest, ok := number(data, '*')
 	if !ok || length != int64(want) {
 		return fmt.Errorf("%w: it is not a list of %d integers", errReply, want)
 	}
-	b.states = b.states[:0]
-	for i := range b.entries {
-		e := &b.entries[i]
+	p.states = p.states[:0]
+	for i := range p.entries {
+		e := &p.entries[i]
 		if e.granted, rest, ok = number(rest, ':'); !ok || e.granted < 0 || e.granted > e.count {
 			return fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, e.count)
 		}
@@ -83,7 +86,7 @@ func (b *batch) decode(data []byte) error {
 			if rest, ok = decodeState(&state, rest, e.first.rules[k].Capacity); !ok {
 				return fmt.Errorf("%w: the state of bucket %d of entry %d is out of bounds", errReply, k, i)
 			}
-			b.states = append(b.states, state)
+			p.states = append(p.states, state)
 		}
 	}
 	if len(rest) > 0 {

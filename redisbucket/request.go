@@ -18,11 +18,16 @@ func checkRequest(req *limit.Request) error {
 	return nil
 }
 
-// resetCommand returns the command that forgets a bucket under every algorithm.
-func resetCommand(prefix string, key limit.Key) []any {
-	command := []any{"del"}
+// resetNames returns the keys that hold a bucket under every algorithm, in groups
+// for one command each. In a cluster that is each by itself: a shard's names are
+// in several slots, and those of a slot that moves may be in two places.
+func resetNames(prefix string, key limit.Key, apart bool) (groups [][]any) {
 	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
-		command = append(command, keyText(prefix, key, algorithm))
+		name := keyText(prefix, key, algorithm)
+		if apart || len(groups) == 0 {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], name)
 	}
-	return command
+	return groups
 }

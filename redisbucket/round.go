@@ -35,6 +35,9 @@ func (s *senders) round(c *call) bool {
 	if lane != nil {
 		g.giveBack(lane, c)
 	}
+	if c.asked {
+		err = nil // each part has its own
+	}
 	s.deliver(c, err)
 	return true
 }
@@ -56,7 +59,7 @@ func (s *senders) stay() (patience time.Time, ok bool) {
 // linger waits for company as long as Options.Linger says, unless no other call
 // is under way or there is company enough.
 func (s *senders) linger() {
-	left := s.node.options.Linger
+	left := s.node.client.options.Linger
 	if left == 0 {
 		return
 	}
@@ -103,7 +106,8 @@ func (s *senders) load(c *call) bool {
 	return len(c.batch.entries) > 0
 }
 
-// deliver gives the answers out and makes the call ready to be used again.
+// deliver gives the answers out, or why nothing was asked, and makes the call ready
+// to be used again.
 func (s *senders) deliver(c *call, err error) {
 	c.batch.share(err)
 	s.mu.Lock()

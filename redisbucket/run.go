@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// run is the time between the first Start and the last stop.
+// run is the time between a node's start and its stop.
 type run struct {
-	node    *Node
+	node    *node
 	context context.Context // its own life, not a caller's
 	end     context.CancelFunc
 	wait    sync.WaitGroup
@@ -18,25 +18,21 @@ type run struct {
 }
 
 // begin starts the goroutines of a run. It is called with mu held.
-func (n *Node) begin() *run {
+func (n *node) begin() *run {
 	r := &run{node: n, warm: make(chan struct{})}
 	r.context, r.end = context.WithCancel(context.Background())
 	n.lastDial.Store(nil)
 	r.senders = newSenders(n, r.context)
 	n.current.Store(r.newGeneration())
-	n.beginOnce()
 	r.wait.Go(r.supervise)
-	for range n.options.senders.most {
+	for range n.client.options.senders.most {
 		r.wait.Go(r.senders.send)
 	}
 	return r
 }
 
-// beginOnce lets calls go on that came before the first Start, or ends them.
-func (n *Node) beginOnce() { n.onceBegun.Do(func() { close(n.begun) }) }
-
 // endRun takes the run away, if there is one. It is called with mu held.
-func (n *Node) endRun() *run {
+func (n *node) endRun() *run {
 	r := n.run
 	n.run = nil
 	n.current.Store(nil)
@@ -70,14 +66,12 @@ func (r *run) drain() {
 }
 
 // supervise replaces the connections whenever the breaker opens, so that they
-// are warm when it lets a call through, and tells events.
+// are warm when it lets a call through.
 func (r *run) supervise() {
 	for {
 		select {
 		case <-r.node.opened:
 			r.replace()
-		case event := <-r.node.events:
-			r.node.dispatch(event)
 		case <-r.context.Done():
 			return
 		}
@@ -101,7 +95,7 @@ func (r *run) replace() {
 	})
 }
 
-// warmOnce lets Warm return. It is called with the node's mu held.
+// warmOnce lets await return. It is called with the node's mu held.
 func (r *run) warmOnce() {
 	if !r.warmed {
 		r.warmed = true

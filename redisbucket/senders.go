@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxWaiting bounds the queue of a Node; one more is turned away at once.
+	// maxWaiting bounds the queue of a node; one more is turned away at once.
 	maxWaiting = 4096
 )
 
@@ -19,7 +19,7 @@ const (
 // which costs it no switch to another goroutine; others wait in the queue for a
 // sender.
 type senders struct {
-	node    *Node
+	node    *node
 	context context.Context // the run's life, not a caller's
 	wake    chan struct{}   // holds a token for each place that was given to a sender
 
@@ -31,8 +31,8 @@ type senders struct {
 	ended   error // why nobody is taken in any more
 }
 
-func newSenders(n *Node, ctx context.Context) *senders {
-	bounds := n.options.senders
+func newSenders(n *node, ctx context.Context) *senders {
+	bounds := n.client.options.senders
 	s := &senders{node: n, context: ctx, pace: pace{bounds: bounds, places: bounds.least}}
 	s.wake = make(chan struct{}, bounds.most)
 	return s
@@ -70,11 +70,11 @@ func (s *senders) underWay() bool {
 
 // take makes a waiter's call or waits for its answer.
 func (s *senders) take(ctx context.Context, w *waiter) (limit.Decision, error) {
-	w.hashWith(s.node.seed)
+	w.hashWith(s.node.client.seed)
 	alone, err := s.enter(w)
 	switch {
 	case err != nil:
-		return s.node.answer(w, err)
+		return s.node.client.answer(w, err)
 	case alone:
 		return s.alone(ctx, w)
 	}
@@ -82,7 +82,7 @@ func (s *senders) take(ctx context.Context, w *waiter) (limit.Decision, error) {
 	select {
 	case <-w.answered:
 		w.timer.Stop()
-		return s.node.answer(w, w.err)
+		return s.node.client.answer(w, w.err)
 	case <-w.timer.C:
 	case <-ctx.Done():
 		w.timer.Stop()
@@ -94,7 +94,7 @@ func (s *senders) take(ctx context.Context, w *waiter) (limit.Decision, error) {
 func (s *senders) enter(w *waiter) (alone bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lingers := s.node.options.Linger > 0 && s.busy > 0
+	lingers := s.node.client.options.Linger > 0 && s.busy > 0
 	switch {
 	case s.ended != nil:
 		return false, s.ended
@@ -122,7 +122,7 @@ func (s *senders) alone(ctx context.Context, w *waiter) (limit.Decision, error) 
 	}
 	s.passOn(c.took)
 	c.release()
-	return s.node.answer(w, err)
+	return s.node.client.answer(w, err)
 }
 
 // passOn gives a caller's place to a sender, where someone waits.
@@ -158,21 +158,10 @@ func (s *senders) leave(ctx context.Context, w *waiter) (limit.Decision, error) 
 	s.mu.Unlock()
 	if stage == stageAnswered {
 		<-w.answered
-		return s.node.answer(w, w.err)
+		return s.node.client.answer(w, w.err)
 	}
 	if stage == stageSent {
 		return limit.Decision{}, err // the sender puts it away
 	}
-	return s.node.answer(w, err)
-}
-
-// answer returns what a waiter has come for and puts it away.
-func (n *Node) answer(w *waiter, err error) (limit.Decision, error) {
-	decision := w.decision
-	w.decision, w.err = limit.Decision{}, nil
-	n.waiters.Put(w)
-	if err != nil {
-		return limit.Decision{}, err
-	}
-	return decision, nil
+	return s.node.client.answer(w, err)
 }

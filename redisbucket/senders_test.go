@@ -59,7 +59,7 @@ func timed(ctx context.Context, l limit.Limiter, req limit.Request) answer {
 // await waits until the senders are as wanted.
 func (p *proxied) await(t *testing.T, wanted func(*senders) bool) {
 	t.Helper()
-	s := p.node.current.Load().senders
+	s := p.sole().current.Load().senders
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func TestA17BatchOfRules(t *testing.T) {
 	}
 	require.Equal(t, "hash", client.Type(t.Context(), "rl:{t1}:foreign").Val())
 	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
-	require.Empty(t, q.node.Status().LastReason)
+	require.Empty(t, q.client.Status().LastReason)
 }
 
 // TestBatchAddsUp: the oldest pass first, and see more remaining.

@@ -17,7 +17,7 @@ const (
 
 // greet proves a new connection and looks at the server behind it. HELLO needs
 // no right, and tells the version; a server without it is asked otherwise.
-func (n *Node) greet(ctx context.Context, conn *redis.Conn) error {
+func (n *node) greet(ctx context.Context, conn *redis.Conn) error {
 	reply, err := conn.Do(ctx, "hello", "2").Result()
 	if err != nil && !fromRedis(err) {
 		return err
@@ -25,33 +25,33 @@ func (n *Node) greet(ctx context.Context, conn *redis.Conn) error {
 	if class := replyClass(err); class == "NOAUTH" || class == "WRONGPASS" {
 		return err
 	}
-	server, version := greeting(reply)
-	if version == "" {
-		if version, err = infoField(ctx, conn, "server", "redis_version"); err != nil {
+	server := greetingOf(reply)
+	if server.version == "" {
+		if server.version, err = infoField(ctx, conn, "server", "redis_version"); err != nil {
 			return err
 		}
 	}
-	if server != "" && server != "redis" {
-		version = "" // Valkey and others count in their own way
-	}
-	if tooOld(version) {
-		if !n.versionTold.Swap(true) {
-			n.tell(Event{Kind: VersionTooOld, Detail: version})
+	if server.tooOld() {
+		if !n.client.versionTold.Swap(true) {
+			n.tell(Event{Kind: VersionTooOld, Detail: server.version})
 		}
-		return fmt.Errorf("%w, it is %s", errVersion, version)
+		return fmt.Errorf("%w, it is %s", errVersion, server.version)
 	}
-	n.versionTold.Store(false)
+	n.client.versionTold.Store(false)
+	if n.client.options.mode() == ModeSentinel && server.replica() {
+		return errReplica // it was the master, or will be one
+	}
 	return n.checkPolicy(ctx, conn)
 }
 
 // checkPolicy warns once of a server that may evict buckets. Not to be allowed
 // to ask is no error.
-func (n *Node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
-	if n.policyChecked.Load() {
+func (n *node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
+	if n.client.policyChecked.Load() {
 		return nil
 	}
 	policy, err := infoField(ctx, conn, "memory", "maxmemory_policy")
-	if err != nil || n.policyChecked.Swap(true) {
+	if err != nil || n.client.policyChecked.Swap(true) {
 		return err
 	}
 	if policy != "" && policy != "noeviction" {
@@ -60,19 +60,33 @@ func (n *Node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
 	return nil
 }
 
-// greeting reads the name and the version of the server from HELLO's reply.
-func greeting(reply any) (server, version string) {
+// greeting is what a server says of itself in its reply to HELLO.
+type greeting struct{ server, version, role string }
+
+// greetingOf reads the reply to HELLO; what it does not say is empty.
+func greetingOf(reply any) (g greeting) {
 	fields, _ := reply.([]any)
 	for i := 0; i+1 < len(fields); i += 2 {
 		value, _ := fields[i+1].(string)
 		switch fields[i] {
 		case "server":
-			server = value
+			g.server = value
 		case "version":
-			version = value
+			g.version = value
+		case "role":
+			g.role = value
 		}
 	}
-	return server, version
+	return g
+}
+
+// replica reports whether the server says that it is no master.
+func (g greeting) replica() bool { return g.role == "replica" || g.role == "slave" }
+
+// tooOld reports whether the server is a Redis before 6.2. Valkey and others count
+// in their own way, and what cannot be read is not too old.
+func (g greeting) tooOld() bool {
+	return (g.server == "" || g.server == "redis") && tooOld(g.version)
 }
 
 // infoField returns a field of a section of INFO, "" where the server does not say. Only an

@@ -25,7 +25,7 @@ func TestF8Policy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			observed := &observed{}
-			node := observed.start(t, Options{URL: policyServer(t, test.args)})
+			node := observed.start(t, Options{URLs: []string{policyServer(t, test.args)}})
 			require.Eventually(t, func() bool {
 				return node.Status().Connections == laneCount && len(observed.get()) == len(test.want)
 			}, 10*time.Second, time.Millisecond)
@@ -75,7 +75,7 @@ func TestVersionTooOld(t *testing.T) {
 				fake.Answer("INFO", test.info)
 			}
 			observed := &observed{}
-			node := observed.start(t, Options{URL: fake.URL()})
+			node := observed.start(t, Options{URLs: []string{fake.URL()}})
 			_, err := quick(New(node, ""), rule(t, 10, 0.001))
 			if test.refused == "" {
 				require.NoError(t, err)
@@ -96,9 +96,9 @@ type observed struct {
 	events []Event
 }
 
-func (o *observed) start(t *testing.T, options Options) *Node {
+func (o *observed) start(t *testing.T, options Options) *Client {
 	t.Helper()
-	node, err := NewNode(options)
+	node, err := NewClient(options)
 	require.NoError(t, err)
 	stop := node.Start(func(e Event) {
 		o.mu.Lock()
@@ -120,12 +120,12 @@ func TestPasswordAndUnixSocket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	server := servertest.Redis(t, "--requirepass", "s3cret", "--unixsocket", dir+"/s")
-	l := started(t, Options{URL: "redis://:s3cret@" + server.Addr})
+	l := started(t, Options{URLs: []string{"redis://:s3cret@" + server.Addr}})
 	take(t, l, rule(t, 10, 0.001))
-	unix := started(t, Options{URL: "unix://:s3cret@" + dir + "/s?db=1"})
+	unix := started(t, Options{URLs: []string{"unix://:s3cret@" + dir + "/s?db=1"}})
 	require.Equal(t, int64(9), take(t, unix, rule(t, 10, 0.001)).First.Remaining)
 	for _, password := range []string{"", ":wrong@"} {
-		wrong := started(t, Options{URL: "redis://" + password + server.Addr})
+		wrong := started(t, Options{URLs: []string{"redis://" + password + server.Addr}})
 		_, err := quick(wrong, rule(t, 10, 0.001))
 		require.Equal(t, "noauth", Reason(err), "%v", err)
 		require.NotContains(t, err.Error(), "s3cret")
@@ -143,14 +143,14 @@ func TestLeastRights(t *testing.T) {
 		command = append(command, word)
 	}
 	require.NoError(t, server.Client(t).Do(t.Context(), command...).Err())
-	l := started(t, Options{URL: "redis://limiter:pw@" + server.Addr})
+	l := started(t, Options{URLs: []string{"redis://limiter:pw@" + server.Addr}})
 	for range 3 {
 		for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
 			take(t, l, ruleOf(t, algorithm, 2, 0.001))
 		}
 	}
 	require.NoError(t, l.Reset(t.Context(), theKey))
-	require.Empty(t, l.node.Status().LastReason)
+	require.Empty(t, l.client.Status().LastReason)
 }
 
 // TestO2ScriptCache: one text whatever the rules are.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -27,31 +28,36 @@ func TestLimiter(t *testing.T) {
 // shorter.
 func (b *bench) advance(t testing.TB, d time.Duration) {
 	t.Helper()
-	for _, key := range b.redis.Keys(t.Context(), "*").Val() {
-		left := b.redis.PTTL(t.Context(), key).Val() - d
+	advance(t, b.redis, d)
+}
+
+func advance(t testing.TB, client *redis.Client, d time.Duration) {
+	t.Helper()
+	for _, key := range client.Keys(t.Context(), "*").Val() {
+		left := client.PTTL(t.Context(), key).Val() - d
 		if left <= 0 {
-			require.NoError(t, b.redis.Del(t.Context(), key).Err())
+			require.NoError(t, client.Del(t.Context(), key).Err())
 			continue
 		}
-		require.NoError(t, b.redis.PExpire(t.Context(), key, left).Err())
-		switch b.redis.Type(t.Context(), key).Val() {
+		require.NoError(t, client.PExpire(t.Context(), key, left).Err())
+		switch client.Type(t.Context(), key).Val() {
 		case "zset":
-			b.advanceLog(t, key, d)
+			advanceLog(t, client, key, d)
 		case "hash":
 			field := "ts"
-			if b.redis.HExists(t.Context(), key, "start").Val() {
+			if client.HExists(t.Context(), key, "start").Val() {
 				field = "start"
 			}
-			b.age(t, key, field, d)
+			age(t, client, key, field, d)
 		}
 	}
 }
 
-func (b *bench) advanceLog(t testing.TB, key string, d time.Duration) {
+func advanceLog(t testing.TB, client *redis.Client, key string, d time.Duration) {
 	t.Helper()
-	members := b.redis.ZRangeWithScores(t.Context(), key, 0, -1).Val()
+	members := client.ZRangeWithScores(t.Context(), key, 0, -1).Val()
 	for i := range members {
 		members[i].Score -= float64(d.Microseconds())
 	}
-	require.NoError(t, b.redis.ZAdd(t.Context(), key, members...).Err())
+	require.NoError(t, client.ZAdd(t.Context(), key, members...).Err())
 }

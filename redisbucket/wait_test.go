@@ -110,7 +110,7 @@ type question struct {
 
 func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision {
 	t.Helper()
-	text := b.node.script.Text
+	text := b.client.script.Text
 	replace := func(old, new string) {
 		require.Equal(t, 1, strings.Count(text, old), old)
 		text = strings.Replace(text, old, new, 1)

@@ -24,6 +24,9 @@ type waiter struct {
 	count int64
 	hash  uint64 // of names
 
+	slot   uint16 // in a cluster: of the keys
+	asking bool   // a redirect sent it to where it is
+
 	arrived  time.Time
 	latest   time.Time // when the answer is of no more use to the request
 	deadline time.Time // latest, or the end of the caller's context if that is earlier
@@ -68,7 +71,21 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 		w.keys = append(w.keys, keyName{w.names[begin:]})
 		w.rules = append(w.rules, bucket.Rule)
 	}
-	w.cost, w.count = req.Cost, req.Count
+	w.renew(req.Cost, req.Count)
+}
+
+// add adds a bucket by the name of its key.
+func (w *waiter) add(name []byte, rule limit.Rule) {
+	begin := len(w.names)
+	w.names = append(w.names, name...)
+	w.keys = append(w.keys, keyName{w.names[begin:]})
+	w.rules = append(w.rules, rule)
+}
+
+// renew makes the waiter ready to ask for so much.
+func (w *waiter) renew(cost, count int64) {
+	w.cost, w.count = cost, count
+	w.slot, w.asking = 0, false
 	w.stage, w.decision, w.err = stageQueued, limit.Decision{}, nil
 }
 
@@ -91,12 +108,31 @@ func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
 // same reports whether another one asks for the same, so that one entry can ask
 // for both.
 func (w *waiter) same(other *waiter) bool {
-	return w.hash == other.hash && w.cost == other.cost && len(w.keys) == len(other.keys) &&
+	return w.hash == other.hash && w.cost == other.cost && w.asking == other.asking && len(w.keys) == len(other.keys) &&
 		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules)
 }
 
 // hashWith sets the hash by which waiters that ask for the same find each other.
 func (w *waiter) hashWith(seed maphash.Seed) { w.hash = maphash.Bytes(seed, w.names) }
+
+// findSlot sets the slot that all keys are in. It is false where there are several.
+func (w *waiter) findSlot() bool {
+	w.slot = slotOf(w.keys[0].text)
+	for k := range w.keys[1:] {
+		if slotOf(w.keys[k+1].text) != w.slot {
+			return false
+		}
+	}
+	return true
+}
+
+// place tells waiters apart that cannot share a call of the script.
+func (w *waiter) place() uint32 {
+	if w.asking {
+		return slotCount + uint32(w.slot)
+	}
+	return uint32(w.slot)
+}
 
 // departed is the error of a caller that leaves: one whose own context ended, or
 // one that Redis or the queue kept too long.

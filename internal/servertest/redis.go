@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,7 @@ type RedisServer struct {
 	Certificate Certificate
 
 	args    []string
+	first   []string // what comes before all other arguments
 	dir     string
 	process *process
 }
@@ -190,7 +192,10 @@ func (s *RedisServer) probe(pid int) error {
 
 func (s *RedisServer) arguments() []string {
 	host, port, _ := strings.Cut(s.Addr, ":")
-	args := []string{"--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no"}
+	args := append(slices.Clone(s.first), "--bind", host, "--dir", s.dir)
+	if len(s.first) == 0 {
+		args = append(args, "--save", "", "--appendonly", "no")
+	}
 	if s.speaksTLS() {
 		args = append(args, "--port", "0", "--tls-port", port,
 			"--tls-cert-file", s.Certificate.CertFile, "--tls-key-file", s.Certificate.KeyFile,

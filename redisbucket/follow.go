@@ -1,0 +1,181 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// lookEvery is how often it is asked who serves while all is well.
+	lookEvery = 10 * time.Second
+	// lookAgain is how soon it is asked again while a server does not answer; the
+	// wait doubles up to lookSlowly.
+	lookAgain  = 50 * time.Millisecond
+	lookSlowly = 500 * time.Millisecond
+	// lookTimeout bounds one look.
+	lookTimeout = 2 * time.Second
+	// warmTimeout is how long a new view waits for connections to its new servers.
+	// Until then the old one counts.
+	warmTimeout = 250 * time.Millisecond
+	// retireAfter is how long a server that serves no more is kept for the calls
+	// under way, and for a cluster that changes its mind.
+	retireAfter = 2 * time.Second
+)
+
+// member is a server that was found.
+type member struct {
+	node   *node
+	unused time.Time // since when it is in no view; zero while it is
+}
+
+// follow keeps the view right: it asks who serves at regular times, when an
+// answer or a failure says that the view is wrong, and often while there is
+// trouble, because nobody tells when a fail-over is over.
+func (l *life) follow() {
+	c := l.client
+	pause := lookAgain
+	for {
+		l.look()
+		l.warmOnce()
+		wait := lookEvery
+		if v := c.view.Load(); v == nil || v.troubled() {
+			wait, pause = pause, min(2*pause, lookSlowly)
+		} else {
+			pause = lookAgain
+		}
+		if !l.sleep(lookAgain, nil) || !l.sleep(wait-lookAgain, c.stale) {
+			return
+		}
+	}
+}
+
+// sleep waits for d or a sign. It is false where the life has ended.
+func (l *life) sleep(d time.Duration, sign <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-sign:
+	case <-l.context.Done():
+		return false
+	}
+	return true
+}
+
+// look asks who serves, and makes that the view.
+func (l *life) look() {
+	ctx, cancel := context.WithTimeout(l.context, lookTimeout)
+	defer cancel()
+	c := l.client
+	find := c.findInCluster
+	if c.options.mode() == ModeSentinel {
+		find = c.findBySentinels
+	}
+	masters, err := find(ctx)
+	if err != nil {
+		if l.context.Err() == nil {
+			c.missed(err)
+		}
+		return
+	}
+	c.found()
+	l.settle(ctx, masters)
+}
+
+// settle makes the masters the view, when those that are new have been connected
+// to or cannot be for now.
+func (l *life) settle(ctx context.Context, masters []master) {
+	c := l.client
+	nodes := make([]*node, len(masters))
+	for i, m := range masters {
+		if nodes[i] = c.enlist(m.host); nodes[i] == nil {
+			return // it has ended
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	for _, n := range nodes {
+		n.await(ctx)
+	}
+	next := newView(masters, nodes)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life != l {
+		return
+	}
+	before := c.view.Swap(next).hosts()
+	if after := next.hosts(); before != "" && before != after {
+		c.tell(Event{Kind: MastersChanged, Address: c.identity, Detail: after})
+	}
+	c.beginOnce()
+	c.retire(next, time.Now())
+}
+
+// enlist returns the node of a host, made and started if it is new; nil where the
+// Client is not started.
+func (c *Client) enlist(host string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life == nil {
+		return nil
+	}
+	m := c.nodes[host]
+	if m == nil {
+		m = &member{node: newNode(c, c.seeds[0].at(host))}
+		m.node.start()
+		c.nodes[host] = m
+	}
+	return m.node
+}
+
+// retire stops the nodes that have been in no view for a while. It is called with
+// mu held.
+func (c *Client) retire(v *view, now time.Time) {
+	used := make(map[*node]bool, len(v.nodes))
+	for _, n := range v.nodes {
+		used[n] = true
+	}
+	for host, m := range c.nodes {
+		switch {
+		case used[m.node]:
+			m.unused = time.Time{}
+		case m.unused.IsZero():
+			m.unused = now
+			c.life.wakeAfter(retireAfter)
+		case now.Sub(m.unused) >= retireAfter:
+			delete(c.nodes, host)
+			c.life.wait.Go(m.node.stop)
+		}
+	}
+}
+
+// wakeAfter has the life look again, so that what is to be retired is.
+func (l *life) wakeAfter(d time.Duration) {
+	l.wait.Go(func() {
+		if l.sleep(d, nil) {
+			l.client.nudge()
+		}
+	})
+}
+
+// missed notes that nobody could say who serves. What was known still counts.
+func (c *Client) missed(err error) {
+	wrapped := fmt.Errorf("%w: %w", errConnection, err)
+	if isSetup(err) {
+		wrapped = err
+	}
+	c.lost.Store(&wrapped)
+	c.beginOnce()
+	if kind := lostKind(err); c.lostTold.Swap(uint32(kind)) != uint32(kind) {
+		c.tell(Event{Kind: kind, Address: c.identity, Detail: Reason(wrapped)})
+	}
+}
+
+// found notes that somebody could.
+func (c *Client) found() {
+	c.lost.Store(nil)
+	if c.lostTold.Swap(0) != 0 {
+		c.tell(Event{Kind: Reached, Address: c.identity})
+	}
+}
