@@ -120,7 +120,11 @@ func (s *RedisSentinels) AwaitHealthy(t testing.TB) {
 		})
 	}
 	until(t, "the replicas follow the master", func() bool {
-		text, err := s.Master().do("info", "replication").Text()
+		master := s.Master()
+		if master == nil {
+			return false
+		}
+		text, err := master.do("info", "replication").Text()
 		return err == nil && strings.Count(text, "state=online") == 2
 	})
 }
