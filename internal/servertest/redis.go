@@ -219,7 +219,8 @@ func (s *RedisServer) client() *redis.Client {
 		}
 	}
 	if s.speaksTLS() {
-		options.TLSConfig = &tls.Config{RootCAs: s.Certificate.pool(), MinVersion: tls.VersionTLS12}
+		own, _ := tls.LoadX509KeyPair(s.Certificate.CertFile, s.Certificate.KeyFile)
+		options.TLSConfig = &tls.Config{RootCAs: s.Certificate.pool(), Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
 	}
 	return redis.NewClient(options)
 }

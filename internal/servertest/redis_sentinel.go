@@ -134,7 +134,9 @@ func (s *RedisSentinels) AwaitHealthy(t testing.TB) {
 func (s *RedisSentinels) Failover(t testing.TB) {
 	t.Helper()
 	before := s.Master()
-	s.Sentinels[0].must(t, "sentinel", "failover", MasterName)
+	until(t, "the fail-over begins, when the one before has ended", func() bool {
+		return s.Sentinels[0].do("sentinel", "failover", MasterName).Err() == nil
+	})
 	s.AwaitMaster(t, before)
 }
 
