@@ -193,7 +193,6 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 // it must be refused, never accepted and ignored.
 func TestNotYetSupported(t *testing.T) {
 	globals := []string{
-		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
 		"instances auto 3",
 		"region eu 0.7",
 	}

@@ -81,7 +81,6 @@ func TestJSON(t *testing.T) {
 		"instances_auto":           {`{"instances_auto":true}`, `{}`, "not yet supported"},
 		"timeout":                  {`{"redis":{"urls":["redis://a"],"timeout":1}}`, `{}`, "redis.timeout"},
 		"no url":                   {`{"redis":{}}`, `{}`, "redis.urls"},
-		"two urls":                 {`{"redis":{"urls":["redis://a","redis://b"]}}`, `{}`, "redis.urls"},
 		"bad url":                  {`{"redis":{"urls":["http://a"]}}`, `{}`, "redis"},
 		"breaker":                  {`{"redis":{"urls":["redis://a"],"breaker":{"failures":1001}}}`, `{}`, "redis.breaker.failures"},
 		"missing ca":               {`{"redis":{"urls":["redis://a"],"tls":{"ca_file":"/nowhere"}}}`, `{}`, "tls ca"},

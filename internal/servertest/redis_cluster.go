@@ -150,6 +150,42 @@ func (c *RedisCluster) MasterOf(t testing.TB, slot int) *RedisServer {
 	return nil
 }
 
+// MasterOfKey returns the server that serves a key now.
+func (c *RedisCluster) MasterOfKey(t testing.TB, key string) *RedisServer {
+	t.Helper()
+	slot, err := c.Servers[0].do("cluster", "keyslot", key).Int()
+	if err != nil {
+		t.Fatalf("asking for the slot of a key: %v", err)
+	}
+	return c.MasterOf(t, slot)
+}
+
+// ReplicaOf returns a replica of a master, as that one says; nil where it has none.
+func (c *RedisCluster) ReplicaOf(t testing.TB, master *RedisServer) *RedisServer {
+	t.Helper()
+	lines, err := master.do("cluster", "replicas", c.ID(t, master)).StringSlice()
+	if err != nil {
+		t.Fatalf("listing the replicas of %s: %v", master.Addr, err)
+	}
+	for _, line := range lines {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			addr, _, _ := strings.Cut(fields[1], "@")
+			return c.at(addr)
+		}
+	}
+	return nil
+}
+
+// Failover makes a replica the master in good order, and waits until it is.
+func (c *RedisCluster) Failover(t testing.TB, replica *RedisServer) {
+	t.Helper()
+	replica.must(t, "cluster", "failover")
+	until(t, "the replica is the master", func() bool {
+		text, err := replica.do("info", "replication").Text()
+		return err == nil && strings.Contains(text, "role:master")
+	})
+}
+
 // Move gives a slot with its keys to another master, the way that redis-cli does:
 // while it goes on, both serve it.
 func (c *RedisCluster) Move(t testing.TB, slot int, to *RedisServer) {
