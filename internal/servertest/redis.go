@@ -122,6 +122,24 @@ func (s *RedisServer) Restart(t testing.TB) {
 	}
 }
 
+// RestartSlowly is Restart for a server that takes a millisecond to read each key
+// that it has saved, and does not wait until it has.
+func (s *RedisServer) RestartSlowly(t testing.TB) {
+	t.Helper()
+	s.process.signal(t, syscall.SIGKILL)
+	args := append(s.arguments(), "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
+	cmd := exec.Command(s.process.cmd.Path, args...)
+	cmd.Dir = s.dir
+	s.process = launch(t, cmd, filepath.Join(s.dir, "redis.log"))
+	s.process.await(t, func() error {
+		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	})
+}
+
 // CommandCalls returns how often the server has run the named commands, from
 // INFO commandstats.
 func (s *RedisServer) CommandCalls(t testing.TB, names ...string) int {
