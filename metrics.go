@@ -175,7 +175,11 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	if s.app.client != nil {
 		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
 		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
-		for _, node := range s.app.client.Status().Nodes {
+		status := s.app.client.Status()
+		if len(status.Nodes) == 0 {
+			gauge(breakerOpenDesc, 1, status.Address) // nobody has said yet who serves
+		}
+		for _, node := range status.Nodes {
 			open := 1.0 // also while one call tries whether Redis is back
 			if node.Breaker == "closed" || node.Breaker == "off" {
 				open = 0

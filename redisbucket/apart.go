@@ -12,8 +12,7 @@ import (
 
 // fragment is the part of a request whose keys are in one slot.
 type fragment struct {
-	waiter   *waiter // asks for it
-	at       []int   // the numbers of the request's buckets
+	at       []int // the numbers of the request's buckets
 	decision limit.Decision
 	err      error
 }

@@ -19,7 +19,7 @@ import (
 func (c *Client) findInCluster(ctx context.Context) ([]master, error) {
 	var best []master
 	var errs []error
-	inquireAll(ctx, c.askable(), c.askSlots, func(a said[[]master]) bool {
+	inquiry[[]master]{from: c.askable(), pause: inquiryPause, ask: c.askSlots, enough: func(a said[[]master]) bool {
 		if a.err != nil {
 			errs = append(errs, a.err)
 			return false
@@ -28,7 +28,7 @@ func (c *Client) findInCluster(ctx context.Context) ([]master, error) {
 			best = a.value
 		}
 		return covered(best) == slotCount
-	})
+	}}.make(ctx)
 	switch {
 	case best != nil:
 		return best, nil

@@ -52,15 +52,7 @@ func (l *life) follow() {
 
 // sleep waits for d or a sign. It is false where the life has ended.
 func (l *life) sleep(d time.Duration, sign <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-sign:
-	case <-l.context.Done():
-		return false
-	}
-	return true
+	return wait(l.context, d, sign) && l.context.Err() == nil
 }
 
 // look asks who serves, and makes that the view.

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inquireEvery is how long the next server is given to answer before another one
-// is asked too.
-const inquireEvery = 100 * time.Millisecond
+// inquiryPause is how long a server is given to answer before another one is
+// asked too.
+const inquiryPause = 100 * time.Millisecond
 
 // inquire asks one server one thing, over a connection of its own.
 func (c *Client) inquire(ctx context.Context, endpoint address, command ...any) (any, error) {
@@ -38,48 +38,63 @@ func (c *Client) visit(ctx context.Context, endpoint address, use func(*redis.Cl
 	return use(client)
 }
 
-// said is what one of several servers said.
+// said is what one of several servers answered.
 type said[T any] struct {
-	from  address
 	value T
 	err   error
 }
 
-// inquireAll asks all the servers, each a little after the one before, and has
-// enough look at each answer, until it is true or all have answered. Whoever is
-// still being asked then is not waited for any longer than hanging up takes.
-func inquireAll[T any](ctx context.Context, from []address, ask func(context.Context, address) (T, error), enough func(said[T]) bool) {
+// inquiry is a question to several servers.
+type inquiry[T any] struct {
+	from   []address
+	pause  time.Duration // before the next one is asked too, unless one was in vain; 0: all at once
+	ask    func(context.Context, address) (T, error)
+	enough func(said[T]) bool // looks at an answer, and reports whether no more are needed
+}
+
+// make asks until enough was said, or all have answered. Whoever is still being
+// asked then is not waited for any longer than hanging up takes.
+func (q inquiry[T]) make(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	answers := make(chan said[T], len(from))
-	for i, endpoint := range from {
+	defer cancel()
+	answers := make(chan said[T], len(q.from))
+	next := make(chan struct{}, len(q.from))
+	for i, endpoint := range q.from {
 		go func() {
-			value, err := askLater(ctx, time.Duration(i)*inquireEvery, endpoint, ask)
-			answers <- said[T]{endpoint, value, err}
+			if !wait(ctx, time.Duration(i)*q.pause, next) {
+				answers <- said[T]{err: ctx.Err()}
+				return
+			}
+			value, err := q.ask(ctx, endpoint)
+			answers <- said[T]{value, err}
 		}()
 	}
-	left := len(from)
-	for ; left > 0; left-- {
-		if enough(<-answers) {
-			left--
-			break
+	done := false
+	for range q.from {
+		answer := <-answers
+		if done {
+			continue
 		}
-	}
-	cancel()
-	for ; left > 0; left-- {
-		<-answers
+		if done = q.enough(answer); done {
+			cancel()
+		} else {
+			next <- struct{}{}
+		}
 	}
 }
 
-func askLater[T any](ctx context.Context, after time.Duration, endpoint address, ask func(context.Context, address) (T, error)) (T, error) {
-	if after > 0 {
-		timer := time.NewTimer(after)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			var none T
-			return none, ctx.Err()
-		}
+// wait waits for d or a sign. It is false where ctx is done before.
+func wait(ctx context.Context, d time.Duration, sign <-chan struct{}) bool {
+	if d <= 0 {
+		return true
 	}
-	return ask(ctx, endpoint)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-sign:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }

@@ -132,15 +132,20 @@ func (o Options) PoolKey() string {
 	}
 	slices.SortFunc(seeds, func(x, y address) int { return strings.Compare(x.host, y.host) })
 	o = o.resolved()
-	fields := []string{
+	fields := make([]string, 0, 20)
+	fields = append(fields,
 		string(o.mode()), o.Master, o.SentinelUser, o.SentinelPassword,
 		o.DialTimeout.String(), o.Linger.String(), strconv.Itoa(o.Breaker.Failures), o.Breaker.Open.String(), strconv.FormatBool(o.Breaker.Off),
-		o.TLS.CAFile, o.TLS.CertFile, o.TLS.KeyFile, o.TLS.ServerName,
-	}
+		o.TLS.CAFile, o.TLS.CertFile, o.TLS.KeyFile, o.TLS.ServerName)
 	for _, seed := range seeds {
 		fields = append(fields, seed.network, seed.host, seed.user, seed.password, strconv.Itoa(seed.db),
 			strconv.FormatBool(seed.tls), strconv.FormatBool(seed.skipVerify))
 	}
+	return digest(fields)
+}
+
+// digest is a hash of the fields, which tells them apart.
+func digest(fields []string) string {
 	hash := sha256.New()
 	for _, field := range fields {
 		fmt.Fprintf(hash, "%d:%s,", len(field), field)

@@ -37,7 +37,7 @@ func (c *Client) findBySentinels(ctx context.Context) ([]master, error) {
 	tried := make(map[string]bool)
 	var found string
 	var errs []error
-	inquireAll(ctx, c.sentinels(), c.askMaster, func(a said[string]) bool {
+	inquiry[string]{from: c.sentinels(), ask: c.askMaster, enough: func(a said[string]) bool {
 		if a.err != nil {
 			errs = append(errs, a.err)
 			return false
@@ -48,7 +48,7 @@ func (c *Client) findBySentinels(ctx context.Context) ([]master, error) {
 			found = c.leading(ctx, a.value)
 		}
 		return found != ""
-	})
+	}}.make(ctx)
 	for found == "" && len(tried) < len(votes) {
 		next := mostVoted(votes, tried)
 		tried[next] = true

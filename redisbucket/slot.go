@@ -14,29 +14,17 @@ func slotOf(key []byte) uint16 {
 			key = tag
 		}
 	}
-	var crc uint16
-	for _, b := range key {
-		crc = crc<<8 ^ crc16[byte(crc>>8)^b]
-	}
-	return crc % slotCount
+	return crc16(key) % slotCount
 }
 
-// crc16 is the table of CRC-16/XMODEM: polynomial 0x1021, most significant bit
-// first, from 0.
-var crc16 = makeCRC16()
-
-func makeCRC16() (table [256]uint16) {
-	const polynomial = 0x1021
-	for i := range table {
-		crc := uint16(i) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= polynomial
-			}
-		}
-		table[i] = crc
+// crc16 is CRC-16/XMODEM: polynomial 0x1021, most significant bit first, from 0.
+// Eight shifts by one bit are put together, as no bit of the polynomial meets
+// another one's.
+func crc16(data []byte) (crc uint16) {
+	for _, b := range data {
+		x := crc>>8 ^ uint16(b)
+		x ^= x >> 4
+		crc = crc<<8 ^ x<<12 ^ x<<5 ^ x
 	}
-	return table
+	return crc
 }

@@ -135,15 +135,14 @@ func (c *RedisCluster) healthy(s *RedisServer) bool {
 func (c *RedisCluster) MasterOf(t testing.TB, slot int) *RedisServer {
 	t.Helper()
 	for _, s := range c.Servers {
-		client := s.client()
-		spans, err := client.ClusterSlots(context.Background()).Result()
-		_ = client.Close()
+		spans, err := s.do("cluster", "slots").Slice()
 		if err != nil {
 			continue
 		}
 		for _, span := range spans {
-			if span.Start <= slot && slot <= span.End && len(span.Nodes) > 0 {
-				return c.at(span.Nodes[0].Addr)
+			fields := span.([]any) // first, last, the master, its replicas
+			if master := fields[2].([]any); fields[0].(int64) <= int64(slot) && int64(slot) <= fields[1].(int64) {
+				return c.at(fmt.Sprintf("%v:%v", master[0], master[1]))
 			}
 		}
 	}
