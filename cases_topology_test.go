@@ -281,3 +281,66 @@ func TestNewPassword(t *testing.T) {
 	require.NotContains(t, g.redisErrors(), "noauth")
 	require.NotContains(t, g.log(), "one@")
 }
+
+// TestK2AtTheGateway has names that are no good as hash tags, shards, and two zones
+// whose keys are in different slots: no call of a script meets two slots.
+func TestK2AtTheGateway(t *testing.T) {
+	t.Parallel()
+	c := servertest.Cluster(t, servertest.ClusterOptions{})
+	g := startGateway(t, site("rate_limit {\nredis "+strings.Join(c.URLs(), " ")+" {\ntimeout 1s\n}\n}", answers(`
+	route /several {
+		rate_limit a b c {
+			`+slow(10)+`
+		}
+	}
+	route /shards {
+		rate_limit d {
+			shards 4
+			`+slow(10)+`
+		}
+	}
+	route /zones {
+		rate_limit {
+			zone wide {
+				key static
+				window 1h
+				events 100
+			}
+			zone narrow {
+				key {header.X-Api-Key}
+				window 1h
+				events 3
+			}
+		}
+	}`)))
+	tenants := []string{"a}b", "{x}", "}{", "{}", "a b"}
+	for _, tenant := range tenants {
+		got := g.get("/several", tenant)
+		require.Equal(t, []any{200, "redis", 9}, []any{got.status, got.source(), got.remaining()}, tenant)
+	}
+	passed := 0
+	for range 14 {
+		got := g.get("/shards", "t1")
+		require.Contains(t, []string{"redis", "memory"}, got.source())
+		if got.status == 200 {
+			passed++
+		}
+	}
+	require.Equal(t, 10, passed)
+	for _, tenant := range tenants {
+		for i, want := range []int{200, 200, 200, 429} {
+			got := g.get("/zones", tenant)
+			require.Equal(t, want, got.status, "%s %d", tenant, i)
+			require.Contains(t, []string{"redis", "memory"}, got.source())
+		}
+	}
+	require.Empty(t, g.redisErrors())
+	logged := 0
+	for _, s := range c.Servers {
+		client := s.Client(t)
+		for _, key := range client.Keys(t.Context(), "rl:{static}:wide:log").Val() {
+			logged += int(client.ZCard(t.Context(), key).Val())
+		}
+	}
+	require.Equal(t, 3*len(tenants), logged, "what the narrow zone refuses costs the wide one nothing")
+}

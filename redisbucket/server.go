@@ -27,9 +27,11 @@ func (n *node) greet(ctx context.Context, conn *redis.Conn) error {
 	}
 	server := greetingOf(reply)
 	if server.version == "" {
-		if server.version, err = infoField(ctx, conn, "server", "redis_version"); err != nil {
+		text, err := infoText(ctx, conn, "server")
+		if err != nil {
 			return err
 		}
+		server.readInfo(text)
 	}
 	if server.tooOld() {
 		if !n.client.versionTold.Swap(true) {
@@ -50,7 +52,8 @@ func (n *node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
 	if n.client.policyChecked.Load() {
 		return nil
 	}
-	policy, err := infoField(ctx, conn, "memory", "maxmemory_policy")
+	text, err := infoText(ctx, conn, "memory")
+	policy := infoField(text, "maxmemory_policy")
 	if err != nil || n.client.policyChecked.Swap(true) {
 		return err
 	}
@@ -89,22 +92,30 @@ func (g greeting) tooOld() bool {
 	return (g.server == "" || g.server == "redis") && tooOld(g.version)
 }
 
-// infoField returns a field of a section of INFO, "" where the server does not say. Only an
+// readInfo reads what a server says of itself in INFO. Valkey has a name and a
+// version of its own beside those of the Redis that it stands for.
+func (g *greeting) readInfo(text string) {
+	g.server, g.version = infoField(text, "server_name"), infoField(text, "redis_version")
+	if own := infoField(text, "valkey_version"); own != "" {
+		g.server, g.version = "valkey", own
+	}
+}
+
+// infoText returns a section of INFO, "" where the server does not say. Only an
 // error of the connection is one.
-func infoField(ctx context.Context, conn *redis.Conn, section, name string) (string, error) {
+func infoText(ctx context.Context, conn *redis.Conn, section string) (string, error) {
 	text, err := conn.Info(ctx, section).Result()
-	if err != nil {
-		if fromRedis(err) {
-			return "", nil
-		}
+	if err != nil && !fromRedis(err) {
 		return "", err
 	}
-	_, rest, found := strings.Cut(text, "\n"+name+":")
-	if !found {
-		return "", nil
-	}
+	return text, nil
+}
+
+// infoField returns a field of a section of INFO, "" where it is not there.
+func infoField(text, name string) string {
+	_, rest, _ := strings.Cut(text, "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimSpace(value), nil
+	return strings.TrimSpace(value)
 }
 
 // tooOld reports whether version is that of a Redis before 6.2. What cannot be

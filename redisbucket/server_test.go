@@ -65,6 +65,8 @@ func TestVersionTooOld(t *testing.T) {
 		"Valkey":            {hello("valkey", "8.1.0"), nil, ""},
 		"another one":       {hello("other", "1.0.0"), nil, ""},
 		"Redis 5":           {[]byte("-ERR unknown command `HELLO`\r\n"), servertest.BulkReply("# Server\r\nredis_version:5.0.14\r\n"), "5.0.14"},
+		"Valkey by INFO":    {[]byte("-NOPERM no\r\n"), servertest.BulkReply("# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n"), ""},
+		"a first Valkey":    {[]byte("-NOPERM no\r\n"), servertest.BulkReply("# Server\r\nredis_version:0.0.1\r\nserver_name:valkey\r\nvalkey_version:1.0.0\r\n"), ""},
 		"no HELLO, no INFO": {[]byte("-ERR unknown command `HELLO`\r\n"), []byte("-NOPERM no\r\n"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
