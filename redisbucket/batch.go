@@ -24,6 +24,7 @@ type batch struct {
 	entries []entry
 	index   [indexSize]uint8 // by a waiter's hash: the number of an entry and 1, or 0
 	waiters int
+	mixed   bool   // not all entries can share a call of the script
 	parts   []part // what is sent
 }
 
@@ -43,7 +44,7 @@ func (b *batch) reset() {
 	}
 	clear(b.entries)
 	clear(b.index[:])
-	b.entries, b.parts, b.waiters = b.entries[:0], b.parts[:0], 0
+	b.entries, b.parts, b.waiters, b.mixed = b.entries[:0], b.parts[:0], 0, false
 }
 
 // room is how many more waiters fit in, whatever they ask for.
@@ -56,6 +57,7 @@ func (b *batch) add(w *waiter) {
 	if w.count == 1 && b.join(w) {
 		return
 	}
+	b.mixed = b.mixed || len(b.entries) > 0 && b.entries[0].first.place() != w.place()
 	b.entries = append(b.entries, entry{keys: int64(len(w.keys)), count: w.count})
 	b.entries[len(b.entries)-1].append(w)
 }
@@ -78,6 +80,10 @@ func (b *batch) join(w *waiter) bool {
 // split returns the parts that are sent: one, or in a cluster one for each slot.
 // Entries of one slot stay in their order.
 func (b *batch) split() []part {
+	if !b.mixed {
+		b.nextPart().fill(b.entries)
+		return b.parts
+	}
 	slices.SortStableFunc(b.entries, func(x, y entry) int { return cmp.Compare(x.first.place(), y.first.place()) })
 	for first := 0; first < len(b.entries); {
 		next := first + 1
