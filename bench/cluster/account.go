@@ -1,8 +1,11 @@
 package main
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // spare is for how long after the load's end its last answers may come.
@@ -12,8 +15,19 @@ const spare = 2 * time.Second
 type account struct {
 	capacity, refill float64
 	offered          []atomic.Int32 // requests, when they were asked
-	began            []atomic.Int32 // those that were granted, when they were asked
-	ended            []atomic.Int32 // and when they were answered
+	all, shared      grants         // all that were granted, and those not by a fallback
+}
+
+// grants are requests that were granted, when they were asked and when answered.
+type grants struct{ began, ended []atomic.Int32 }
+
+func newGrants(slots int) grants {
+	return grants{make([]atomic.Int32, slots), make([]atomic.Int32, slots)}
+}
+
+func (g *grants) note(from, to int) {
+	g.began[from].Add(1)
+	g.ended[to].Add(1)
 }
 
 func newAccounts(t *traffic, length time.Duration) []*account {
@@ -23,36 +37,39 @@ func newAccounts(t *traffic, length time.Duration) []*account {
 		slots := int((length + spare).Milliseconds())
 		accounts[i] = &account{
 			capacity: float64(rule.Capacity), refill: rule.Refill,
-			offered: make([]atomic.Int32, slots), began: make([]atomic.Int32, slots), ended: make([]atomic.Int32, slots),
+			offered: make([]atomic.Int32, slots), all: newGrants(slots), shared: newGrants(slots),
 		}
 	}
 	return accounts
 }
 
-func (a *account) note(asked, answered time.Duration, granted bool) {
+func (a *account) note(asked, answered time.Duration, d *limit.Decision) {
 	last := len(a.offered) - 1
 	from, to := min(last, int(asked.Milliseconds())), min(last, int(answered.Milliseconds()))
 	a.offered[from].Add(1)
-	if granted {
-		a.began[from].Add(1)
-		a.ended[to].Add(1)
+	if d.Granted == 0 {
+		return
+	}
+	a.all.note(from, to)
+	if d.Source != limit.SourceLocal {
+		a.shared.note(from, to)
 	}
 }
 
-// over is by how many tokens more was admitted, in any span of time, than the
+// over is by how many tokens more was granted, in any span of time, than the
 // capacity and the refill of that span: 0 is never. Requests that were under way
 // at either end of a span count for neither side, and so does a ms at each end.
-func (a *account) over() float64 {
+func (a *account) over(g *grants) float64 {
 	perMilli := a.refill / 1000
 	var began, ended, worst float64
 	least := 0.0 // of what had begun, less the refill, at the start of a span
-	for ms := range a.offered {
+	for ms := range g.began {
 		least = min(least, began-float64(ms)*perMilli)
-		began += float64(a.began[ms].Load())
-		ended += float64(a.ended[ms].Load())
+		began += float64(g.began[ms].Load())
+		ended += float64(g.ended[ms].Load())
 		worst = max(worst, ended-float64(ms+2)*perMilli-least-a.capacity)
 	}
-	return worst
+	return math.Floor(worst + 1e-6)
 }
 
 // flow is what was admitted in a span, and what one bucket would have admitted.
@@ -72,7 +89,7 @@ func (a *account) perSecond() []flow {
 		allowed := min(float64(int64(level)), float64(a.offered[ms].Load()))
 		level -= allowed
 		second.allowed += allowed
-		second.admitted += float64(a.began[ms].Load())
+		second.admitted += float64(a.all.began[ms].Load())
 	}
 	return seconds
 }
@@ -89,22 +106,20 @@ func total(seconds []flow) flow {
 
 // verdict is what all accounts say together.
 type verdict struct {
-	over      float64   // the most tokens over the limit, of any tenant in any span
-	tenant    int       // whose
-	overShare float64   // the same as a part of what that tenant may have in a second
-	error     float64   // the sum of the differences over that of what was allowed
-	demanded  flow      // of the tenants that ask for more than their limit
-	seconds   []float64 // admitted of allowed of those, in each second
+	over       float64   // the most tokens over the limit, of any tenant in any span
+	overShared float64   // the same without what fallbacks granted
+	error      float64   // the sum of the differences over that of what was allowed
+	demanded   flow      // of the tenants that ask for more than their limit
+	seconds    []float64 // admitted of allowed of those, in each second
 }
 
 func judge(accounts []*account, length time.Duration) verdict {
 	var v verdict
 	var differences, allowed float64
 	seconds := make([]flow, int(length.Seconds()))
-	for tenant, a := range accounts {
-		if over := a.over(); over > v.over {
-			v.over, v.tenant, v.overShare = over, tenant, over/a.refill
-		}
+	for _, a := range accounts {
+		v.over = max(v.over, a.over(&a.all))
+		v.overShared = max(v.overShared, a.over(&a.shared))
 		perSecond := a.perSecond()
 		sum := total(perSecond)
 		differences += max(sum.admitted-sum.allowed, sum.allowed-sum.admitted)

@@ -133,7 +133,7 @@ func (w *worker) work(queue <-chan int64) {
 		w.sources[decision.Source]++
 		w.samples = append(w.samples, sample{micros(answered.Sub(l.due(number))), micros(answered.Sub(asked))})
 		if tenant < len(l.accounts) {
-			l.accounts[tenant].note(asked.Sub(l.began), answered.Sub(l.began), decision.Granted > 0)
+			l.accounts[tenant].note(asked.Sub(l.began), answered.Sub(l.began), &decision)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func addedDelays() ([]addedDelay, error) {
 		if err != nil {
 			return nil, err
 		}
-		added, err := pingThrough(p.addr(), wanted)
+		added, err := pingThrough(p.addr, wanted)
 		p.close()
 		if err != nil {
 			return nil, err

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"net"
-	"sync"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -15,10 +17,6 @@ type proxy struct {
 	upstream string
 	delay    time.Duration
 	parcels  chan parcel
-	wait     sync.WaitGroup
-
-	mu    sync.Mutex
-	conns []net.Conn
 }
 
 // parcel is a part of a reply, and when it may go on.
@@ -28,49 +26,77 @@ type parcel struct {
 	due  time.Time
 }
 
-func startProxy(upstream string, delay time.Duration) (*proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// proxyRole is the environment variable that makes this command a proxy: its value
+// is what the proxy asks, and its delay.
+const proxyRole = "BENCH_CLUSTER_PROXY"
+
+// proxyProcess is a proxy in a process of its own: in this one it would wait for
+// the load, and the load for it, where there are few cores.
+type proxyProcess struct {
+	addr string
+	cmd  *exec.Cmd
+}
+
+func startProxy(upstream string, delay time.Duration) (*proxyProcess, error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting the delaying proxy: %w", err)
 	}
-	p := &proxy{listener: listener, upstream: upstream, delay: delay, parcels: make(chan parcel, 1<<16)}
-	go p.deliver()
-	p.wait.Go(p.accept)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), proxyRole+"="+upstream+" "+delay.String())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the delaying proxy: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the delaying proxy: %w", err)
+	}
+	p := &proxyProcess{cmd: cmd}
+	if _, err := fmt.Fscanln(out, &p.addr); err != nil {
+		p.close()
+		return nil, fmt.Errorf("starting the delaying proxy: reading its address: %w", err)
+	}
 	return p, nil
 }
 
-func (p *proxy) addr() string { return p.listener.Addr().String() }
-
-func (p *proxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	for _, conn := range p.conns {
-		_ = conn.Close()
-	}
-	p.mu.Unlock()
-	p.wait.Wait()
-	close(p.parcels)
+func (p *proxyProcess) close() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
 }
 
-func (p *proxy) accept() {
+// serveProxy is the process of a proxy: it tells its address and forwards until
+// it is killed.
+func serveProxy(role string) error {
+	upstream, text, _ := strings.Cut(role, " ")
+	delay, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("reading the proxy's delay: %w", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("starting the delaying proxy: %w", err)
+	}
+	p := &proxy{listener: listener, upstream: upstream, delay: delay, parcels: make(chan parcel, 1<<16)}
+	go p.deliver()
+	fmt.Println(listener.Addr())
+	return p.accept()
+}
+
+func (p *proxy) accept() error {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
-			return
+			return fmt.Errorf("accepting a connection to delay: %w", err)
 		}
 		server, err := net.Dial("tcp", p.upstream)
 		if err != nil {
 			_ = client.Close()
 			continue
 		}
-		p.mu.Lock()
-		p.conns = append(p.conns, client, server)
-		p.mu.Unlock()
-		p.wait.Go(func() { forward(client, server, func(data []byte) { _, _ = server.Write(data) }) })
-		p.wait.Go(func() {
-			forward(server, client, func(data []byte) {
-				p.parcels <- parcel{client, append([]byte(nil), data...), time.Now().Add(p.delay)}
-			})
+		go forward(client, server, func(data []byte) { _, _ = server.Write(data) })
+		go forward(server, client, func(data []byte) {
+			p.parcels <- parcel{client, append([]byte(nil), data...), time.Now().Add(p.delay)}
 		})
 	}
 }

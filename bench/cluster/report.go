@@ -55,12 +55,12 @@ func (r *report) writeGoals(out *strings.Builder) {
 // writeScenarios has what each load took and cost. Times count from when a
 // request was due, so that what waits is seen; those in brackets from the call.
 func (r *report) writeScenarios(out *strings.Builder) {
-	out.WriteString("\nTimes in ms, from when a request was due; in brackets from the call of `Take`. Redis' CPU in cores, of a Redis that is killed until then. " +
-		"`over` is the most that a hot tenant was admitted beyond capacity + refill × time, in any span, in tokens; `error` is the sum of all differences to one exact bucket for each hot tenant.\n\n" +
-		"| load | decisions/s | p50 | p99 | p99.9 | Redis CPU | calls per decision | redis / prefetch / memory / local, % | over | error, % |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	out.WriteString("\nTimes in ms, from when a request was due; in brackets from the call of `Take`. Redis' CPU in cores, of a Redis that is killed until then; own CPU is that of the load and the instances, per decision. " +
+		"`over` is the most that a hot tenant was admitted beyond capacity + refill × time, in any span, in tokens, and in brackets what Redis granted of that; `error` is the sum of all differences to one exact bucket for each hot tenant.\n\n" +
+		"| load | decisions/s | p50 | p99 | p99.9 | Redis CPU | own CPU, µs | calls per decision | redis / prefetch / memory / local, % | over (without local) | error, % |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, m := range r.measured {
-		fmt.Fprintf(out, "| %s | %.0f | %s | %s | %s | %.2f | %.3f | %s | %.0f | %.2f |\n", m.name, m.reached,
-			m.times(0), m.times(1), m.times(2), m.redisCPU, m.calls, m.sourceShares(), m.over, 100*m.error)
+		fmt.Fprintf(out, "| %s | %.0f | %s | %s | %s | %.2f | %d | %.3f | %s | %.0f (%.0f) | %.2f |\n", m.name, m.reached,
+			m.times(0), m.times(1), m.times(2), m.redisCPU, m.ownCPU.Microseconds(), m.calls, m.sourceShares(), m.over, m.overShared, 100*m.error)
 	}
 }
 
@@ -96,8 +96,8 @@ func (m *measured) sourceShares() string {
 
 // line is what is printed when a scenario has ended.
 func (m *measured) line() string {
-	return fmt.Sprintf("%-36s %6.0f/s  p50 %s  p99 %s  cpu %.2f  calls %.3f  %s  over %.0f  error %.2f %%", m.name, m.reached,
-		m.times(0), m.times(1), m.redisCPU, m.calls, m.sourceShares(), m.over, 100*m.error)
+	return fmt.Sprintf("%-36s %6.0f/s  p50 %s  p99 %s  cpu %.2f  own %v  calls %.3f  %s  over %.0f (%.0f)  error %.2f %%", m.name, m.reached,
+		m.times(0), m.times(1), m.redisCPU, m.ownCPU, m.calls, m.sourceShares(), m.over, m.overShared, 100*m.error)
 }
 
 // writeResults puts text between the marks of a file, at its end where it has

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -29,8 +30,9 @@ type measured struct {
 	deciding [3]time.Duration       // the same from when it was asked
 	shares   [limit.Sources]float64 // of decisions, by source
 	errors   int64
-	redisCPU float64 // cores; of a Redis that is killed, until then
-	calls    float64 // of the script, per decision
+	redisCPU float64       // cores; of a Redis that is killed, until then
+	ownCPU   time.Duration // of this process, per decision: the load and the instances
+	calls    float64       // of the script, per decision
 }
 
 func (s scenario) run() (*measured, error) {
@@ -46,7 +48,7 @@ func (s scenario) run() (*measured, error) {
 			return nil, err
 		}
 		defer proxy.close()
-		addr = proxy.addr()
+		addr = proxy.addr
 	}
 	instances, err := startInstances(addr)
 	if err != nil {
@@ -78,7 +80,9 @@ func (s scenario) measure(server *redisServer, instances []*instance) (*measured
 			server.kill()
 		}
 	}
+	cpuBefore := cpuTime()
 	out := l.run(instances)
+	ownCPU := (cpuTime() - cpuBefore) / time.Duration(max(1, l.decided.Load()))
 	if s.kill {
 		<-looked
 	} else {
@@ -87,7 +91,9 @@ func (s scenario) measure(server *redisServer, instances []*instance) (*measured
 	if afterErr != nil {
 		return nil, afterErr
 	}
-	return s.conclude(out, spent{before, after, decided}), nil
+	m := s.conclude(out, spent{before, after, decided})
+	m.ownCPU = ownCPU
+	return m, nil
 }
 
 // spent is what Redis has spent on a number of decisions.
@@ -109,6 +115,15 @@ func (s scenario) conclude(out *outcome, redis spent) *measured {
 		m.shares[source] = out.share(limit.Source(source))
 	}
 	return m
+}
+
+// cpuTime is what this process has used of processors since it began.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // percentiles are the p50, p99 and p99.9 of what the samples took.
@@ -139,12 +154,12 @@ func (m *measured) keepsUp() bool {
 // Redis all share them.
 func findRate(wanted float64) (float64, error) {
 	for part := 1.0; part > 0.1; part -= 0.1 {
-		s := scenario{name: "probe", mode: modes[0], perSecond: wanted * part, length: time.Second, traffic: zipfTraffic}
+		s := scenario{name: fmt.Sprintf("probe of %.0f/s", wanted*part), mode: modes[0], perSecond: wanted * part, length: time.Second, traffic: zipfTraffic}
 		m, err := s.run()
 		if err != nil {
 			return 0, err
 		}
-		fmt.Printf("probe  %6.0f/s  p50 %v  p99 %v  local %.2f %%\n", s.perSecond, m.sinceDue[0], m.sinceDue[1], 100*m.shares[limit.SourceLocal])
+		fmt.Println(m.line())
 		if m.keepsUp() {
 			return s.perSecond, nil
 		}
