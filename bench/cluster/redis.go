@@ -110,7 +110,7 @@ func (s *redisServer) usage() (usage, error) {
 		}
 		u.cpu += time.Duration(seconds * float64(time.Second))
 	}
-	for _, field := range strings.Split(text["Commandstats"]["cmdstat_evalsha"], ",") {
+	for field := range strings.SplitSeq(text["Commandstats"]["cmdstat_evalsha"], ",") {
 		if digits, found := strings.CutPrefix(field, "calls="); found {
 			u.calls, _ = strconv.ParseInt(digits, 10, 64)
 		}

@@ -114,7 +114,7 @@ func writeResults(path, text string) error {
 	if !found || !closed {
 		whole = strings.TrimLeft(strings.TrimRight(string(old), "\n")+"\n\n"+part+"\n", "\n")
 	}
-	if err := os.WriteFile(path, []byte(whole), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(whole), 0o644); err != nil { //nolint:gosec // it is for everyone to read
 		return fmt.Errorf("writing the results: %w", err)
 	}
 	return nil
