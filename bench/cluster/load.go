@@ -25,11 +25,17 @@ type load struct {
 	perSecond float64
 	length    time.Duration
 	accounts  []*account
-	halfway   func() // called once, where not nil
+	marks     []mark // in the order of their times
 
 	began   time.Time
 	queues  []chan int64
 	decided atomic.Int64
+}
+
+// mark is something to be done once at a time of the load, beside it.
+type mark struct {
+	at time.Duration
+	do func()
 }
 
 // sample is what one request took, in µs.
@@ -82,11 +88,11 @@ func (l *load) offer() (dropped int64) {
 	go func() {
 		defer close(done)
 		preciseThread()
-		next, halfway := int64(0), l.halfway
+		next, marks := int64(0), l.marks
 		for elapsed := time.Duration(0); elapsed < l.length; elapsed = time.Since(l.began) {
-			if halfway != nil && elapsed > l.length/2 {
-				go halfway()
-				halfway = nil
+			if len(marks) > 0 && elapsed > marks[0].at {
+				go marks[0].do()
+				marks = marks[1:]
 			}
 			for due := int64(elapsed.Seconds() * l.perSecond); next < due; next++ {
 				select {

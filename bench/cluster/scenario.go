@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -58,58 +59,53 @@ func (s scenario) run() (*measured, error) {
 	return s.measure(server, instances)
 }
 
-// measure offers the load and looks at Redis before and after it.
+// look is what Redis had spent, and what was decided, at one moment.
+type look struct {
+	usage
+	decided int64
+	err     error
+}
+
+// measure offers the load and looks at Redis twice: when the load has run for a
+// quarter of its time, so that what is still cold does not count, and at its end
+// or when Redis is killed.
 func (s scenario) measure(server *redisServer, instances []*instance) (*measured, error) {
 	l := &load{traffic: s.traffic(s.perSecond, s.mode), perSecond: s.perSecond, length: s.length}
-	before, err := server.usage()
-	if err != nil {
+	looks := make(chan look, 2)
+	take := func() {
+		u, err := server.usage()
+		looks <- look{u, l.decided.Load(), err}
+	}
+	l.marks = []mark{{s.length / 4, take}}
+	if s.kill {
+		l.marks = append(l.marks, mark{s.length / 2, func() {
+			take()
+			server.kill()
+		}})
+	}
+	cpu := cpuTime()
+	out := l.run(instances)
+	cpu = cpuTime() - cpu
+	if !s.kill {
+		take()
+	}
+	before, after := <-looks, <-looks
+	if err := errors.Join(before.err, after.err); err != nil {
 		return nil, err
 	}
-	var after usage
-	var afterErr error
-	var decided int64
-	look := func() {
-		after, afterErr = server.usage()
-		decided = l.decided.Load()
-	}
-	looked := make(chan struct{})
-	if s.kill {
-		l.halfway = func() {
-			defer close(looked)
-			look()
-			server.kill()
-		}
-	}
-	cpuBefore := cpuTime()
-	out := l.run(instances)
-	ownCPU := (cpuTime() - cpuBefore) / time.Duration(max(1, l.decided.Load()))
-	if s.kill {
-		<-looked
-	} else {
-		look()
-	}
-	if afterErr != nil {
-		return nil, afterErr
-	}
-	m := s.conclude(out, spent{before, after, decided})
-	m.ownCPU = ownCPU
+	m := s.conclude(out, before, after)
+	m.ownCPU = cpu / time.Duration(max(1, l.decided.Load()))
 	return m, nil
 }
 
-// spent is what Redis has spent on a number of decisions.
-type spent struct {
-	before, after usage
-	decided       int64
-}
-
-func (s scenario) conclude(out *outcome, redis spent) *measured {
+func (s scenario) conclude(out *outcome, before, after look) *measured {
 	m := &measured{
 		scenario: s, verdict: judge(out.accounts, s.length), reached: out.perSecond(), errors: out.errors,
 		unasked:  float64(out.dropped) / max(1, float64(out.dropped)+float64(len(out.samples))),
 		sinceDue: percentiles(out.samples, func(s sample) uint32 { return s.sinceDue }),
 		deciding: percentiles(out.samples, func(s sample) uint32 { return s.deciding }),
-		redisCPU: (redis.after.cpu - redis.before.cpu).Seconds() / redis.after.at.Sub(redis.before.at).Seconds(),
-		calls:    float64(redis.after.calls-redis.before.calls) / max(1, float64(redis.decided)),
+		redisCPU: (after.cpu - before.cpu).Seconds() / after.at.Sub(before.at).Seconds(),
+		calls:    float64(after.calls-before.calls) / max(1, float64(after.decided-before.decided)),
 	}
 	for source := range m.shares {
 		m.shares[source] = out.share(limit.Source(source))
