@@ -103,6 +103,9 @@ func (l *load) offer() (dropped int64) {
 			}
 			sleep(tick)
 		}
+		for _, missed := range marks { // no moment was left for them
+			go missed.do()
+		}
 	}()
 	<-done
 	for _, queue := range l.queues {

@@ -46,7 +46,7 @@ func run(o options) error {
 		return fmt.Errorf("rate %v is out of bounds: allowed are 1000 to 200000", o.rate)
 	}
 	began := time.Now()
-	r := &report{options: o}
+	r := &report{options: o, busy: otherWork()}
 	if err := r.measureCluster(); err != nil {
 		return err
 	}

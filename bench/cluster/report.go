@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"runtime"
@@ -16,6 +17,11 @@ const (
 	endMark   = "<!-- cluster:end -->"
 )
 
+// notes is what the numbers do not tell: why some are missed, and what was tried.
+//
+//go:embed notes.md
+var notes string
+
 // report is what a run has found out.
 type report struct {
 	options
@@ -24,6 +30,21 @@ type report struct {
 	measured []*measured
 	parts    figures
 	took     time.Duration
+	busy     string // what is said where the machine had other work at the start
+}
+
+// otherWork says so where the machine is not quiet: Linux tells how many threads
+// have wanted a processor, over the last minute.
+func otherWork() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	var load float64
+	if _, err := fmt.Sscan(string(text), &load); err != nil || load < 0.5 {
+		return ""
+	}
+	return fmt.Sprintf(" **The machine was not quiet: its load was %.1f before the run, so that only ratios count.**", load)
 }
 
 // markdown is the part of the results file.
@@ -33,8 +54,8 @@ func (r *report) markdown() string {
 	if r.quick {
 		command = "go run ./cluster -quick"
 	}
-	fmt.Fprintf(&out, "## Twenty instances and one Redis\n\n`%s`, %.0f s, %d cores for the load, the instances and Redis together, %s, Redis %s, %s/%s.\n",
-		command, r.took.Seconds(), runtime.NumCPU(), runtime.Version(), redisVersion(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(&out, "## Twenty instances and one Redis\n\n`%s`, %.0f s, %d cores for the load, the instances and Redis together, %s, Redis %s, %s/%s.%s\n",
+		command, r.took.Seconds(), runtime.NumCPU(), runtime.Version(), redisVersion(), runtime.GOOS, runtime.GOARCH, r.busy)
 	fmt.Fprintf(&out, "Wanted were %.0f decisions/s; this machine can offer and answer %.0f/s, which is what was offered, at fixed times, over %d tenants (zipf, s = %v).\n",
 		r.rate, r.offered, tenantCount, zipfExponent)
 	out.WriteString("Of the twenty hottest tenants every other is offered twice its limit, the rest half of it; one key and full demand are loads of their own.\n\n")
@@ -42,6 +63,7 @@ func (r *report) markdown() string {
 	r.writeScenarios(&out)
 	r.writeSeconds(&out)
 	r.writeDelays(&out)
+	out.WriteString("\n" + notes)
 	return out.String()
 }
 

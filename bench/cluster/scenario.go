@@ -71,15 +71,15 @@ type look struct {
 // or when Redis is killed.
 func (s scenario) measure(server *redisServer, instances []*instance) (*measured, error) {
 	l := &load{traffic: s.traffic(s.perSecond, s.mode), perSecond: s.perSecond, length: s.length}
-	looks := make(chan look, 2)
-	take := func() {
+	looked, ended := make(chan look, 1), make(chan look, 1)
+	take := func(into chan<- look) {
 		u, err := server.usage()
-		looks <- look{u, l.decided.Load(), err}
+		into <- look{u, l.decided.Load(), err}
 	}
-	l.marks = []mark{{s.length / 4, take}}
+	l.marks = []mark{{s.length / 4, func() { take(looked) }}}
 	if s.kill {
 		l.marks = append(l.marks, mark{s.length / 2, func() {
-			take()
+			take(ended)
 			server.kill()
 		}})
 	}
@@ -87,9 +87,9 @@ func (s scenario) measure(server *redisServer, instances []*instance) (*measured
 	out := l.run(instances)
 	cpu = cpuTime() - cpu
 	if !s.kill {
-		take()
+		take(ended)
 	}
-	before, after := <-looks, <-looks
+	before, after := <-looked, <-ended
 	if err := errors.Join(before.err, after.err); err != nil {
 		return nil, err
 	}
