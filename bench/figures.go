@@ -29,6 +29,10 @@ func (s sample) admitted() float64 { return float64(s.requests-s.statuses) / s.t
 // each is a part of what is counted, for one request.
 func (s sample) each(whole float64) float64 { return whole / float64(s.requests) }
 
+// localPart is the part of the requests that were decided in memory although there
+// is a Redis.
+func (s sample) localPart() float64 { return s.each(float64(s.local)) }
+
 // callsPerSecond is how often Redis was asked.
 func (s sample) callsPerSecond() float64 { return float64(s.calls) / s.took.Seconds() }
 

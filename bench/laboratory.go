@@ -114,10 +114,18 @@ func (l *laboratory) gateway(c cell) (*gateway, error) {
 	return startGateway(c.site, filepath.Join(l.dir, c.site.build), c.name, p)
 }
 
+// interrupted is the error, or that the run was ended before its time.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("measuring: interrupted: %w", ctx.Err())
+	}
+	return err
+}
+
 // explain adds to an error what the servers that have ended had to say.
 func (l *laboratory) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("measuring: interrupted: %w", ctx.Err())
+		return interrupted(ctx, err)
 	}
 	processes := []*process{l.redis.process}
 	for _, g := range l.gateways {

@@ -15,6 +15,9 @@ func (r *results) markdown() string {
 	for _, reason := range r.void() {
 		fmt.Fprintf(&out, "**VOID.** %s.\n\n", reason)
 	}
+	for _, reason := range r.caveats() {
+		fmt.Fprintf(&out, "**Caution.** %s.\n\n", reason)
+	}
 	for i := range r.plan.groups {
 		out.WriteString(r.table(i) + "\n")
 	}
@@ -122,15 +125,16 @@ func showLocal(l line) string {
 	if l.cell.site.global != withRedis {
 		return ""
 	}
-	return fmt.Sprintf("%.2f %%", 100*l.median(func(s sample) float64 { return s.each(float64(s.local)) }))
+	return fmt.Sprintf("%.2f %%", 100*l.median(sample.localPart))
 }
 
 // memoryTable is that of fresh gateways.
 func (r *results) memoryTable() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "### Memory, after one request from each of %s tenants\n\n| | resident |\n| --- | --- |\n", grouped(int64(r.plan.touched)))
+	fmt.Fprintf(&out, "### Memory, after one request from each of %s tenants\n\n| | resident | more than bare Caddy |\n| --- | --- | --- |\n",
+		grouped(int64(r.plan.touched)))
 	for _, name := range []string{nameBare, nameAlone, namePeer} {
-		fmt.Fprintf(&out, "| %s | %s |\n", name, megabytes(float64(r.memory[name])))
+		fmt.Fprintf(&out, "| %s | %s | %s |\n", name, megabytes(float64(r.memory[name])), megabytes(float64(r.memory[name]-r.memory[nameBare])))
 	}
 	return out.String()
 }

@@ -101,6 +101,16 @@ func TestVoid(t *testing.T) {
 	require.ErrorIs(t, broken.unexpected(), errUnexpected)
 }
 
+func TestCaution(t *testing.T) {
+	t.Parallel()
+	r := made(t, planQuick)
+	for i := range r.samples[0][4] {
+		r.samples[0][4][i].local = 5_000
+	}
+	require.Contains(t, r.markdown(), "**Caution.** ours, Redis (Static answer, 100,000 tenants, uniform) decided 25 % of the requests in memory")
+	require.Empty(t, made(t, planQuick).caveats())
+}
+
 func TestPlotIsWellFormed(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{planFull, planQuick, planSmoke} {

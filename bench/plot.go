@@ -9,8 +9,8 @@ import (
 // The plot's measures, in pixels.
 const (
 	plotWidth   = 760
-	plotLabels  = 236 // where bars begin
-	plotLongest = 360 // a bar as long as the largest rate
+	plotLabels  = 256 // where bars begin
+	plotLongest = 350 // a bar as long as the largest rate
 	plotHead    = 52
 	plotLine    = 26
 	plotGap     = 48 // before the first bar of a group

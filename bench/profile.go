@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// profile writes CPU profiles of our gateways under the first load of the plan to
-// dir, from Caddy's admin API.
+// profile writes CPU profiles of bare Caddy and of our gateways under the first
+// load of the plan to dir, from Caddy's admin API.
 func (l *laboratory) profile(ctx context.Context, p plan, dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("making the folder for profiles: %w", err)
 	}
 	first := p.groups[0]
+	names := map[string]string{nameBare: "bare.pprof", nameAlone: "memory.pprof", nameStrict: "redis.pprof"}
 	for _, c := range first.cells {
-		if c.site.build != buildOurs {
+		name, wanted := names[c.name]
+		if !wanted {
 			continue
-		}
-		name := "memory.pprof"
-		if c.site.global == withRedis {
-			name = "redis.pprof"
 		}
 		say("taking the profile %s", name)
 		if err := l.profileOf(ctx, c, first.load, filepath.Join(dir, name)); err != nil {

@@ -77,6 +77,25 @@ func (r *results) void() []string {
 	return reasons
 }
 
+// muchLocal is the part of a gateway's decisions from which on its line says more of
+// the fallback than of Redis.
+const muchLocal = 0.02
+
+// caveats returns which lines say less than they seem to, one reason each.
+func (r *results) caveats() []string {
+	var reasons []string
+	for i, g := range r.plan.groups {
+		for j, c := range g.cells {
+			part := median(of(r.samples[i][j], sample.localPart))
+			if part > muchLocal {
+				reasons = append(reasons, fmt.Sprintf("%s (%s) decided %.0f %% of the requests in memory, because the machine left Redis no time",
+					c.name, g.heading(), 100*part))
+			}
+		}
+	}
+	return reasons
+}
+
 var errUnexpected = errors.New("requests failed or had a status that was not expected")
 
 // unexpected is an error where a request did not end as it should have.
