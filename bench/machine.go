@@ -72,6 +72,10 @@ func (m machine) String() string {
 	if model != "" {
 		model = " of " + model
 	}
-	return fmt.Sprintf("%s, commit %s. %d cores%s, Linux %s. %s.",
-		m.day, m.commit, m.cores, model, m.kernel, strings.Join(m.versions, ", "))
+	commit := m.commit
+	if commit != "" {
+		commit = ", commit " + commit
+	}
+	return fmt.Sprintf("%s%s. %d cores%s, Linux %s. %s.",
+		m.day, commit, m.cores, model, m.kernel, strings.Join(m.versions, ", "))
 }

@@ -42,7 +42,7 @@ func parseOptions(args []string) (options, error) {
 	flags.IntVar(&o.seconds, "seconds", 0, "how long each measurement takes; 0: as the plan says")
 	flags.StringVar(&o.out, "out", "", "the page that gets the tables, between its markers; none: they are printed only")
 	flags.StringVar(&o.plot, "plot", "", "the file for the plot (SVG); none: no plot")
-	flags.StringVar(&o.profiles, "profiles", "", "the folder for CPU profiles of bare Caddy and of our gateways; none: no profiles")
+	flags.StringVar(&o.profiles, "profiles", "", "the folder for CPU profiles; none: no profiles")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

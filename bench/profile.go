@@ -9,24 +9,42 @@ import (
 )
 
 // profile writes CPU profiles of bare Caddy and of our gateways under the first
-// load of the plan to dir, from Caddy's admin API.
+// load of the plan, and of ours under a flood, to dir, from Caddy's admin API.
 func (l *laboratory) profile(ctx context.Context, p plan, dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("making the folder for profiles: %w", err)
 	}
-	first := p.groups[0]
-	names := map[string]string{nameBare: "bare.pprof", nameAlone: "memory.pprof", nameStrict: "redis.pprof"}
-	for _, c := range first.cells {
-		name, wanted := names[c.name]
-		if !wanted {
-			continue
-		}
-		say("taking the profile %s", name)
-		if err := l.profileOf(ctx, c, first.load, filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("profiling %s: %w", c.name, err)
+	for i, g := range p.groups {
+		for _, c := range g.cells {
+			name := profileName(c)
+			if name == "" || (i > 0 && !c.flood) {
+				continue
+			}
+			say("taking the profile %s", name)
+			if err := l.profileOf(ctx, c, g.load, filepath.Join(dir, name)); err != nil {
+				return fmt.Errorf("profiling %s (%s): %w", c.name, g.heading(), err)
+			}
 		}
 	}
 	return nil
+}
+
+// profileName is the file for a gateway's profile, blank where none is taken.
+func profileName(c cell) string {
+	switch {
+	case c.flood && c.name == nameStrict:
+		return "flood.pprof"
+	case c.name == nameBare:
+		return "bare.pprof"
+	case c.name == nameAlone:
+		return "memory.pprof"
+	case c.name == nameStrict:
+		return "redis.pprof"
+	case c.name == nameRefuse:
+		return "refuse.pprof"
+	default:
+		return ""
+	}
 }
 
 func (l *laboratory) profileOf(ctx context.Context, c cell, load load, file string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,8 +45,9 @@ func (c client) send(ctx context.Context, tenant int) (int, error) {
 // close ends the client's connections.
 func (c client) close() { c.http.CloseIdleConnections() }
 
-// touch sends one request of each tenant, all of which must pass.
-func (g *gateway) touch(ctx context.Context, tenants int) error {
+// crowd sends so many requests on many connections at once, number i as the tenant
+// that is named for it, until one fails or judge errs. It returns that error.
+func (g *gateway) crowd(ctx context.Context, count int, tenant func(i int) int, judge func(status int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := newClient(g.addr)
@@ -54,38 +56,53 @@ func (g *gateway) touch(ctx context.Context, tenants int) error {
 	var wait sync.WaitGroup
 	for range wrkConnections {
 		wait.Go(func() {
-			for tenant := int(next.Add(1)) - 1; tenant < tenants && ctx.Err() == nil; tenant = int(next.Add(1)) - 1 {
-				switch status, err := c.send(ctx, tenant); {
-				case err != nil:
+			for i := int(next.Add(1)) - 1; i < count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				status, err := c.send(ctx, tenant(i))
+				if err == nil {
+					err = judge(status)
+				}
+				if err != nil {
 					cancel(err)
-				case status != http.StatusOK:
-					cancel(fmt.Errorf("tenant %d got the status %d", tenant, status))
 				}
 			}
 		})
 	}
 	wait.Wait()
-	if err := context.Cause(ctx); err != nil {
+	return context.Cause(ctx)
+}
+
+// touch sends one request of each tenant, all of which must pass.
+func (g *gateway) touch(ctx context.Context, tenants int) error {
+	err := g.crowd(ctx, tenants, func(i int) int { return i }, func(status int) error {
+		if status != http.StatusOK {
+			return fmt.Errorf("the status was %d", status)
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("sending a request of each tenant to %s: %w", g.name, err)
 	}
 	return nil
 }
 
+var errRefused = errors.New("refused")
+
 // drain takes what a full bucket of the flood's tenant has, so that a measurement
 // does not begin with it.
 func (g *gateway) drain(ctx context.Context) error {
-	c := newClient(g.addr)
-	defer c.close()
-	for range 10 * floodRate {
-		status, err := c.send(ctx, 0)
-		if err != nil {
-			return fmt.Errorf("emptying the bucket of %s: %w", g.name, err)
-		}
+	err := g.crowd(ctx, 20*floodRate, func(int) int { return 0 }, func(status int) error {
 		if status == http.StatusTooManyRequests {
-			return nil
+			return errRefused
 		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errRefused):
+		return nil
+	case err == nil:
+		err = errors.New("it refuses nobody")
 	}
-	return fmt.Errorf("emptying the bucket of %s: it refuses nobody", g.name)
+	return fmt.Errorf("emptying the bucket of %s: %w", g.name, err)
 }
 
 // watch sends a request now and then while wrk floods the gateway, which tells of

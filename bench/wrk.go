@@ -48,7 +48,7 @@ func (w wrk) fire(ctx context.Context, addr string, l load, length time.Duration
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.binary,
 		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(wrkConnections),
-		"-d", strconv.Itoa(int(length.Seconds()))+"s", "-s", w.script, "http://"+addr+"/",
+		"-d", strconv.Itoa(int(length.Seconds()))+"s", "--timeout", "10s", "-s", w.script, "http://"+addr+"/",
 		"--", strconv.Itoa(l.tenants), l.distribution(), "tenant-")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
