@@ -159,7 +159,7 @@ func fullPlan() plan {
 
 func quickPlan() plan {
 	return plan{
-		command: "make bench-quick", rounds: 3, seconds: 1, touched: many, warm: true,
+		command: "make bench-quick", rounds: 2, seconds: 1, touched: many, warm: true,
 		groups: []group{
 			{titleStatic, load{tenants: many}, cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
 			{titleProxy, load{tenants: many}, cells(answerProxy, nameBare, nameStrict, namePeer)},
