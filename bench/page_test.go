@@ -94,6 +94,8 @@ func TestVoid(t *testing.T) {
 	}
 	require.Contains(t, noisy.markdown(), "**VOID.** a handler that does nothing (Static answer, 100,000 tenants, uniform) had 0.900 of what bare Caddy had")
 	require.NoError(t, noisy.unexpected(), "a noisy machine breaks nothing")
+	require.NotContains(t, noisy.reach(), "met |", "a void run reaches nothing")
+	require.Contains(t, noisy.svg(), ">VOID: Requests per second")
 
 	broken := made(t, planQuick)
 	broken.samples[0][3][1].unexpected = 1234

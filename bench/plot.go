@@ -39,11 +39,15 @@ func (r *results) svg() string {
 		}
 	}
 	height := y + 24
+	heading := "Requests per second, " + r.plan.groups[0].load.String()
+	if len(r.void()) > 0 {
+		heading = "VOID: " + heading
+	}
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", plotWidth, height, plotWidth, height)
 	out.WriteString("<title>Requests per second of a gateway, with and without rate limits</title>\n<style>\n" + plotStyle + "\n</style>\n")
 	fmt.Fprintf(&out, `<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>`+"\n", plotWidth-1, height-1)
-	fmt.Fprintf(&out, `<text class="text title" x="24" y="34">Requests per second, %s</text>`+"\n", plain(r.plan.groups[0].load.String()))
+	fmt.Fprintf(&out, `<text class="text title" x="24" y="34">%s</text>`+"\n", plain(heading))
 	fmt.Fprintf(&out, `<text class="quiet" x="24" y="54">%d cores for wrk, the gateway, Redis and the service; in brackets: part of bare Caddy's</text>`+"\n", r.about.cores)
 	out.WriteString(bars.String() + "</svg>\n")
 	return out.String()

@@ -89,14 +89,19 @@ func (g goal) verdict(value float64) string {
 // reach is the table of goals, of those that were measured.
 func (r *results) reach() string {
 	var out strings.Builder
+	void := len(r.void()) > 0
 	out.WriteString("| | at least | aim | measured | |\n| --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {
 		value, measured := g.measured(r)
 		if !measured {
 			continue
 		}
+		verdict := g.verdict(value)
+		if void {
+			verdict = "void"
+		}
 		fmt.Fprintf(&out, "| %s | %.*f | %.*f | %.*f | %s |\n",
-			g.what, g.digits, g.least, g.digits, g.aim, g.digits, value, g.verdict(value))
+			g.what, g.digits, g.least, g.digits, g.aim, g.digits, value, verdict)
 	}
 	return out.String()
 }
