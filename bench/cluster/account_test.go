@@ -62,6 +62,16 @@ func TestWriteResultsKeepsOtherParts(t *testing.T) {
 	requireFile(t, path, "head\n"+beginMark+"\ntwo\n"+endMark+"\ntail\n")
 }
 
+func TestWriteResultsRefusesBrokenMarks(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []string{beginMark, endMark, endMark + beginMark} {
+		path := t.TempDir() + "/RESULTS.md"
+		require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
+		require.Error(t, writeResults(path, "one\n"))
+		requireFile(t, path, broken)
+	}
+}
+
 func requireFile(t *testing.T, path, want string) {
 	t.Helper()
 	got, err := os.ReadFile(path)

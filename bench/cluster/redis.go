@@ -10,14 +10,13 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // redisServer is a private redis-server process on a loopback port, which keeps
-// nothing on disk.
+// nothing on disk. Ctrl-C ends it too: it is in the same process group.
 type redisServer struct {
 	addr   string
 	client *redis.Client
@@ -42,7 +41,6 @@ func startRedis() (*redisServer, error) {
 	}
 	s := &redisServer{addr: "127.0.0.1:" + port, dir: dir, done: make(chan struct{})}
 	s.cmd = exec.Command(binary, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no")
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the benchmark alone
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting redis-server: %w", err)
 	}
@@ -118,7 +116,7 @@ func (s *redisServer) usage() (usage, error) {
 	return u, nil
 }
 
-// version returns the first line of `redis-server --version` up to its version.
+// redisVersion returns the first line of `redis-server --version` up to its version.
 func redisVersion() string {
 	out, err := exec.Command("redis-server", "--version").Output()
 	if err != nil {

@@ -2,7 +2,9 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -122,20 +124,25 @@ func (m *measured) line() string {
 		m.times(0), m.times(1), m.redisCPU, m.ownCPU, m.calls, m.sourceShares(), m.over, m.overShared, 100*m.error)
 }
 
-// writeResults puts text between the marks of a file, at its end where it has
-// none.
+// writeResults puts text between the marks of a file, or at the end of one that
+// has none, and leaves the rest as it is.
 func writeResults(path, text string) error {
 	old, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the results: %w", err)
 	}
-	part := beginMark + "\n" + text + endMark
-	before, rest, found := strings.Cut(string(old), beginMark)
-	_, after, closed := strings.Cut(rest, endMark)
-	whole := before + part + after
-	if !found || !closed {
-		whole = strings.TrimLeft(strings.TrimRight(string(old), "\n")+"\n\n"+part+"\n", "\n")
+	before, rest, begins := strings.Cut(string(old), beginMark)
+	_, after, ends := strings.Cut(rest, endMark)
+	switch {
+	case begins && !ends, !begins && strings.Contains(before, endMark):
+		return fmt.Errorf("writing %s: it must have %s and then %s", path, beginMark, endMark)
+	case !begins && before != "":
+		before = strings.TrimRight(before, "\n") + "\n\n"
 	}
+	if !begins {
+		after = "\n"
+	}
+	whole := before + beginMark + "\n" + text + endMark + after
 	if err := os.WriteFile(path, []byte(whole), 0o644); err != nil { //nolint:gosec // it is for everyone to read
 		return fmt.Errorf("writing the results: %w", err)
 	}
