@@ -1,0 +1,131 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/redisbucket"
+)
+
+// provisionFleet takes the heartbeat, where the gateways count themselves. Where
+// they do not, there is none.
+func (a *App) provisionFleet(identity string) error {
+	if !a.InstancesAuto {
+		return nil
+	}
+	heartbeat, release, err := takeHeartbeat(identity, a.Redis.keyPrefix())
+	if err != nil {
+		return fmt.Errorf("instances_auto: %w", err)
+	}
+	a.releases = append(a.releases, release)
+	a.fleet = heartbeat
+	return nil
+}
+
+// startFleet keeps the heartbeat until stop, which must come before that of the node.
+func (a *App) startFleet() (stop func()) {
+	if a.fleet == nil {
+		return func() {}
+	}
+	return a.fleet.Start(a.node, redisbucket.HeartbeatOptions{
+		Until: int64(a.instances()), Rules: a.rulesHash, Observe: a.observeFleet,
+	})
+}
+
+// sharers tells by how many gateways limits are divided now.
+func (a *App) sharers() func() int64 {
+	until := int64(a.instances())
+	if a.fleet == nil {
+		return front.Fixed(until)
+	}
+	fleet := a.fleet
+	return func() int64 { return fleet.Instances(until) }
+}
+
+// rulesHash is that of the rules from PostgreSQL or, without it, of the static ones.
+func (a *App) rulesHash() string {
+	if a.source != nil {
+		return a.source.Status().Hash
+	}
+	return a.static.Hash()
+}
+
+// checkInstances holds the number against its bounds, also the one that counts
+// until the gateways know each other.
+func (a *App) checkInstances() error {
+	bound := instanceBounds.check("instances", a.instances())
+	switch {
+	case !a.InstancesAuto:
+		return bound
+	case a.Redis == nil:
+		return errors.New("instances_auto: the gateways count themselves in Redis, so that redis is needed; without it a gateway shares its limits with nobody")
+	case a.Instances == nil:
+		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.min, instanceBounds.max)
+	}
+	return bound
+}
+
+// parseInstances reads `instances <n>` or `instances auto <n until known>`.
+func (a *App) parseInstances(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) > 0 && args[0] == "auto" {
+		a.InstancesAuto = true
+		args = args[1:]
+	}
+	if len(args) != 1 {
+		return d.Errf("instances takes a number from %d to %d, or auto and the number that counts until the gateways know each other, such as auto 3",
+			instanceBounds.min, instanceBounds.max)
+	}
+	n, err := parseInteger("instances", args[0], instanceBounds)
+	a.Instances = &n
+	return located(d, err)
+}
+
+// observeFleet logs what changes among the gateways. Each change of state comes once.
+func (a *App) observeFleet(event redisbucket.FleetEvent) {
+	fleet := event.Fleet
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int64("instances", fleet.Instances)}
+	switch event.Kind {
+	case redisbucket.InstancesChanged:
+		fields = append(fields, zap.Int64("before", event.Was), zap.Int64("counted", fleet.Counted))
+	case redisbucket.HeartbeatLost:
+		level, fields = zapcore.WarnLevel, append(fields, zap.String("reason", fleet.LastReason))
+	case redisbucket.RulesDisagree:
+		level, fields = zapcore.WarnLevel, append(fields, zap.Int64("counted", fleet.Counted), zap.Int64("disagree", fleet.Disagree()),
+			zap.String("hash", a.rulesHash()), zap.String("most", fleet.Rules[0].Hash))
+	default:
+	}
+	a.logger.Log(level, event.Kind.String(), fields...)
+}
+
+// The state that collectFleet tells.
+var (
+	instancesDesc    = stateDesc("instances", "Gateways that share the limits: what each limit is divided by while Redis cannot answer.")
+	countedDesc      = stateDesc("instances_counted", "Gateways that kept their heartbeat at the last count; lower than instances for a while after one has gone.")
+	disagreeDesc     = stateDesc("instances_disagree", "Gateways whose rules are not those of the most gateways.")
+	heartbeatAgeDesc = stateDesc("heartbeat_age_seconds", "Seconds since Redis last answered this gateway's heartbeat.")
+)
+
+// collectFleet tells what is known of the gateways that share the limits.
+func (a *App) collectFleet(gauge func(desc *prometheus.Desc, value float64, labels ...string)) {
+	if a.node == nil {
+		return
+	}
+	gauge(instancesDesc, float64(a.sharers()()))
+	if a.fleet == nil {
+		return
+	}
+	known := a.fleet.Fleet()
+	if known.Answered.IsZero() {
+		return // nothing is known yet
+	}
+	gauge(countedDesc, float64(known.Counted))
+	gauge(disagreeDesc, float64(known.Disagree()))
+	gauge(heartbeatAgeDesc, known.Age.Seconds())
+}
