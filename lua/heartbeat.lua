@@ -1,11 +1,12 @@
 -- Notes that one process lives, forgets those that were not seen for a while, and
 -- counts the others. All times are Redis' own.
 --
--- KEYS, in one slot, both with a TTL of twice the expiry:
+-- KEYS, in one slot, both with a TTL of twice the expiry of so many:
 --   seen   sorted set: when each process was last seen, in ms
 --   names  sorted set: the same members, in the order of their text
 -- ARGV:
---   expiry_ms  who was not seen for longer is forgotten
+--   expiry_ms  who was not seen for longer is forgotten; of more than 1000
+--              processes, for as many times that as there are thousands
 --   new        the member that the process is from now on; '' where it leaves
 --   old...     the members that it may have been until now
 -- A member reads <hash of its rules>/<id of the process>.
@@ -23,6 +24,9 @@ local AHEAD = 2000
 
 -- No call holds up Redis: it forgets this many, and tells of so many hashes.
 local FORGOTTEN, GROUPS = 1000, 16
+
+-- So many keep their heartbeat in a second; more take turns.
+local A_SECOND = 1000
 
 -- add(key, score) adds the new member. A foreign type makes way; any other error
 -- is returned, such as that Redis is full: then nothing has changed.
@@ -65,6 +69,7 @@ for i = 3, #ARGV do
     forget({ ARGV[i] })
   end
 end
+expiry = expiry * math.max(1, call('ZCARD', seen) / A_SECOND)
 forget(outside('-inf', format('(%.0f', now - expiry)))
 forget(outside(format('(%.0f', now + AHEAD), '+inf'))
 

@@ -50,7 +50,7 @@ type RulesGroup struct {
 const NoRules = "none"
 
 // Disagree is how many have other rules than the largest group: 0 while all agree.
-func (f *Fleet) Disagree() int64 {
+func (f Fleet) Disagree() int64 {
 	if len(f.Rules) == 0 {
 		return 0
 	}

@@ -4,12 +4,11 @@ import "time"
 
 // headcount makes of what is counted the number that limits are divided by. A
 // count that is higher is believed at once. A lower one is believed when it has
-// been lower for the whole of hold without a break, and then the highest of that
+// been lower for the whole of the hold without a break, and then the highest of that
 // time counts: after an outage, or after Redis has lost its data, the first to
 // come back sees few others, and they all are still there. The zero value knows
 // nothing.
 type headcount struct {
-	hold     time.Duration
 	inForce  int64     // 0: nothing is known
 	lowSince time.Time // when the count was last seen to fall; zero while it has not
 	most     int64     // of what was counted since then
@@ -17,13 +16,13 @@ type headcount struct {
 }
 
 // counted takes a count, of at least 1. Until says what was assumed until now, if
-// nothing was known: it counts as if it had been counted. Gap is the longest time
-// between two counts that is no break.
-func (h *headcount) counted(n, until int64, now time.Time, gap time.Duration) {
+// nothing was known: it counts as if it had been counted. More than an expiry
+// between two counts is a break.
+func (h *headcount) counted(n, until int64, now time.Time, times rhythm) {
 	if h.inForce == 0 {
 		h.inForce = max(1, until)
 	}
-	if now.Sub(h.last) > gap {
+	if now.Sub(h.last) > times.expiry {
 		h.missed()
 	}
 	h.last = now
@@ -33,11 +32,14 @@ func (h *headcount) counted(n, until int64, now time.Time, gap time.Duration) {
 		h.missed()
 	case h.lowSince.IsZero():
 		h.lowSince, h.most = now, n
-	case now.Sub(h.lowSince) < h.hold:
+	case now.Sub(h.lowSince) < times.hold:
 		h.most = max(h.most, n)
 	default:
 		h.inForce = max(h.most, n)
-		h.lowSince, h.most = now, n
+		h.missed()
+		if n < h.inForce {
+			h.lowSince, h.most = now, n
+		}
 	}
 }
 

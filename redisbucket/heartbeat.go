@@ -92,7 +92,7 @@ func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
 	id := rand.Text()
 	return &Heartbeat{
 		id: id, script: lua.Heartbeat(), keys: []string{seen, seen + ":rules"}, rhythm: r, clock: clock, wake: make(chan struct{}, 1),
-		count: headcount{hold: r.hold}, fleet: Fleet{ID: id},
+		fleet: Fleet{ID: id},
 	}
 }
 

@@ -40,7 +40,7 @@ func (h *Heartbeat) run(ctx context.Context) {
 		case <-h.wake:
 		}
 		h.beat(ctx)
-		timer.Reset(h.rhythm.next())
+		timer.Reset(h.times().next())
 	}
 }
 
@@ -50,6 +50,25 @@ func (h *Heartbeat) beatNow() {
 	case h.wake <- struct{}{}:
 	default:
 	}
+}
+
+// fleetOfASecond is how many keep their heartbeat each interval. Of more, all times
+// are as many times longer as there are thousands, so that Redis has no more to do;
+// the script's expiry goes by the same number.
+const fleetOfASecond = 1000
+
+// of returns the times in a fleet of n processes.
+func (r rhythm) of(n int64) rhythm {
+	times := max(1, float64(n)/fleetOfASecond)
+	longer := func(d time.Duration) time.Duration { return time.Duration(float64(d) * times) }
+	return rhythm{longer(r.interval), longer(r.expiry), longer(r.hold), r.disagree + longer(r.interval) - r.interval}
+}
+
+// times returns those for what was counted last, as the script has them.
+func (h *Heartbeat) times() rhythm {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rhythm.of(h.fleet.Counted)
 }
 
 // next is the time until the next heartbeat, so that those of many processes that
@@ -125,7 +144,7 @@ func (h *Heartbeat) missed(user *heartbeatUser, err error) {
 	h.count.missed()
 	h.disagree.missed()
 	h.fleet.LastReason = Reason(err)
-	if !h.lost && h.clock().Sub(h.alone) > h.rhythm.expiry {
+	if !h.lost && h.clock().Sub(h.alone) > h.rhythm.of(h.fleet.Counted).expiry {
 		h.lost = true
 		user.tell(FleetEvent{Kind: HeartbeatLost, Fleet: h.fleetNow()})
 	}
@@ -133,7 +152,7 @@ func (h *Heartbeat) missed(user *heartbeatUser, err error) {
 
 func (h *Heartbeat) answered(user *heartbeatUser, answer Fleet) {
 	now, was := h.clock(), h.count.inForce
-	h.count.counted(answer.Counted, user.options.Until, now, h.rhythm.expiry)
+	h.count.counted(answer.Counted, user.options.Until, now, h.rhythm.of(answer.Counted))
 	h.inForce.Store(h.count.inForce)
 	h.alone = now
 	answer.Instances, answer.Answered = h.count.inForce, now
