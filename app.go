@@ -253,12 +253,12 @@ func (a *App) shared(local limit.Limiter) (limit.Limiter, error) {
 	inRedis := redisbucket.New(a.node, a.Redis.keyPrefix())
 	remembered := &front.Memory{Next: inRedis, Store: a.memory.refusals}
 	split := &front.Shards{Next: remembered}
-	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: a.sharers()}
+	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: a.sharers}
 	return &front.Failover{
 		Primary:   ahead,
 		Local:     local,
 		Timeout:   a.Redis.timeout(),
-		Instances: a.sharers(),
+		Instances: a.sharers,
 		Fallback:  fallback,
 		DenyFor:   a.Redis.openTime(),
 		OnError:   countRedisError,
@@ -293,13 +293,6 @@ func (a *App) onFailure() (front.Fallback, error) {
 		return 0, fmt.Errorf("fallback: %w", err)
 	}
 	return fallback, nil
-}
-
-func (a *App) instances() int {
-	if a.Instances == nil {
-		return 1
-	}
-	return *a.Instances
 }
 
 func (a *App) maxKeys() int {

@@ -5,11 +5,9 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
@@ -34,18 +32,27 @@ func (a *App) startFleet() (stop func()) {
 		return func() {}
 	}
 	return a.fleet.Start(a.node, redisbucket.HeartbeatOptions{
-		Until: int64(a.instances()), Rules: a.rulesHash, Observe: a.observeFleet,
+		Until: int64(a.configuredInstances()), Rules: a.rulesHash, Observe: a.observeFleet,
 	})
 }
 
-// sharers tells by how many gateways limits are divided now.
-func (a *App) sharers() func() int64 {
-	until := int64(a.instances())
+// instances is by how many gateways limits are divided now: those that have
+// counted themselves, or the number of the configuration.
+func (a *App) instances() int {
 	if a.fleet == nil {
-		return front.Fixed(until)
+		return a.configuredInstances()
 	}
-	fleet := a.fleet
-	return func() int64 { return fleet.Instances(until) }
+	return int(a.fleet.Instances(int64(a.configuredInstances())))
+}
+
+// sharers is instances for the limiters, which ask it at each decision.
+func (a *App) sharers() int64 { return int64(a.instances()) }
+
+func (a *App) configuredInstances() int {
+	if a.Instances == nil {
+		return 1
+	}
+	return *a.Instances
 }
 
 // rulesHash is that of the rules from PostgreSQL or, without it, of the static ones.
@@ -59,7 +66,7 @@ func (a *App) rulesHash() string {
 // checkInstances holds the number against its bounds, also the one that counts
 // until the gateways know each other.
 func (a *App) checkInstances() error {
-	bound := instanceBounds.check("instances", a.instances())
+	bound := instanceBounds.check("instances", a.configuredInstances())
 	switch {
 	case !a.InstancesAuto:
 		return bound
@@ -102,30 +109,4 @@ func (a *App) observeFleet(event redisbucket.FleetEvent) {
 	default:
 	}
 	a.logger.Log(level, event.Kind.String(), fields...)
-}
-
-// The state that collectFleet tells.
-var (
-	instancesDesc    = stateDesc("instances", "Gateways that share the limits: what each limit is divided by while Redis cannot answer.")
-	countedDesc      = stateDesc("instances_counted", "Gateways that kept their heartbeat at the last count; lower than instances for a while after one has gone.")
-	disagreeDesc     = stateDesc("instances_disagree", "Gateways whose rules are not those of the most gateways.")
-	heartbeatAgeDesc = stateDesc("heartbeat_age_seconds", "Seconds since Redis last answered this gateway's heartbeat.")
-)
-
-// collectFleet tells what is known of the gateways that share the limits.
-func (a *App) collectFleet(gauge func(desc *prometheus.Desc, value float64, labels ...string)) {
-	if a.node == nil {
-		return
-	}
-	gauge(instancesDesc, float64(a.sharers()()))
-	if a.fleet == nil {
-		return
-	}
-	known := a.fleet.Fleet()
-	if known.Answered.IsZero() {
-		return // nothing is known yet
-	}
-	gauge(countedDesc, float64(known.Counted))
-	gauge(disagreeDesc, float64(known.Disagree()))
-	gauge(heartbeatAgeDesc, known.Age.Seconds())
 }

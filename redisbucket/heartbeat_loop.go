@@ -74,7 +74,7 @@ func (h *Heartbeat) times() rhythm {
 // next is the time until the next heartbeat, so that those of many processes that
 // started together spread.
 func (r rhythm) next() time.Duration {
-	return r.interval*9/10 + rand.N(r.interval/5+1)
+	return r.interval*9/10 + rand.N(r.interval/5+1) //nolint:gosec // nothing depends on who can guess it
 }
 
 func (h *Heartbeat) beat(ctx context.Context) {
