@@ -55,12 +55,17 @@ func (a *App) configuredInstances() int {
 	return *a.Instances
 }
 
-// rulesHash is that of the rules from PostgreSQL or, without it, of the static ones.
+// rulesHash is that of the rules from PostgreSQL, empty while none are known, or,
+// without PostgreSQL, of the static ones.
 func (a *App) rulesHash() string {
+	rules := a.static
 	if a.source != nil {
-		return a.source.Status().Hash
+		rules = a.source.Snapshot()
 	}
-	return a.static.Hash()
+	if rules == nil {
+		return ""
+	}
+	return rules.Hash()
 }
 
 // checkInstances holds the number against its bounds, also the one that counts

@@ -224,6 +224,28 @@ func TestF4Shares(t *testing.T) {
 	}
 }
 
+// TestF4SharesOfANumberThatChanges asks for the number at each decision: more
+// instances cut what is left here, fewer give more of what refills.
+func TestF4SharesOfANumberThatChanges(t *testing.T) {
+	t.Parallel()
+	instances := int64(3)
+	clock := new(limittest.Clock)
+	f := &front.Failover{Primary: down{}, Local: local(clock), Instances: func() int64 { return instances }}
+	request := requestFor(bucketOf(t, "a", 10, 1))
+	for _, step := range []struct{ instances, granted, remaining int64 }{
+		{3, 1, 2}, {6, 1, 0}, {6, 0, 0}, {1, 0, 0},
+	} {
+		instances = step.instances
+		d, err := f.Take(context.Background(), request)
+		require.NoError(t, err)
+		require.Equal(t, []int64{step.granted, step.remaining}, []int64{d.Granted, d.First.Remaining}, step)
+	}
+	clock.Advance(t, time.Minute)
+	d, err := f.Take(context.Background(), request)
+	require.NoError(t, err)
+	require.Equal(t, int64(9), d.First.Remaining, "alone, it gives the whole")
+}
+
 func TestShareOfTheCost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package redisbucket
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -113,4 +114,101 @@ func TestDisagreement(t *testing.T) {
 	require.Equal(t, []FleetEventKind{RulesDisagree}, told)
 	pass(300, false)
 	require.Equal(t, []FleetEventKind{RulesDisagree, RulesAgree}, told)
+}
+
+// TestHeadcountSimulated runs fleets for hours through outages of Redis, which may
+// come back empty, with gateways that are back up to 8 s later than the first: the
+// shares never add up to more than the whole.
+func TestHeadcountSimulated(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	seconds, outages, largest := 0, 0, 0.0
+	for range 20 {
+		f := simulated{times: usualRhythm(), now: time.Unix(1_785_000_000, 0)}
+		f.join(2 + random.IntN(9))
+		f.pass(3 * time.Second)
+		quiet := 0 // seconds that are left before something may happen again
+		for range 1000 {
+			seconds++
+			quiet--
+			switch {
+			case quiet > 0:
+			case random.IntN(20) == 0:
+				outages++
+				quiet = 10
+				f.outage(time.Duration(random.IntN(60_000))*time.Millisecond, random)
+			case random.IntN(100) == 0:
+				f.join(1)
+				f.pass(2 * time.Second) // until the others know
+			}
+			f.pass(time.Second)
+			largest = max(largest, f.shares())
+		}
+	}
+	t.Logf("%d s, %d outages: the largest sum of shares is %.3f", seconds, outages, largest)
+	require.LessOrEqual(t, largest, 1+1e-9)
+}
+
+// simulated is a fleet by the clock of its Redis.
+type simulated struct {
+	times  rhythm
+	now    time.Time
+	seen   map[int]time.Time
+	counts []*headcount
+	due    []time.Time
+}
+
+func (f *simulated) join(n int) {
+	for range n {
+		f.counts = append(f.counts, new(headcount))
+		f.due = append(f.due, f.now)
+	}
+}
+
+// pass lets each gateway keep its heartbeat for a while.
+func (f *simulated) pass(d time.Duration) {
+	for until := f.now.Add(d); f.now.Before(until); f.now = f.now.Add(50 * time.Millisecond) {
+		for i, due := range f.due {
+			if due.After(f.now) {
+				continue
+			}
+			f.due[i] = f.now.Add(f.times.next())
+			f.counts[i].counted(f.beat(i), 1, f.now, f.times)
+		}
+	}
+}
+
+func (f *simulated) beat(i int) (live int64) {
+	if f.seen == nil {
+		f.seen = map[int]time.Time{}
+	}
+	f.seen[i] = f.now
+	for _, at := range f.seen {
+		if f.now.Sub(at) <= f.times.expiry {
+			live++
+		}
+	}
+	return live
+}
+
+// outage has nobody reach Redis, and everybody again at a moment of their own.
+func (f *simulated) outage(d time.Duration, random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		f.seen = nil
+	}
+	f.now = f.now.Add(d)
+	for i, count := range f.counts {
+		if d > f.times.interval {
+			count.missed()
+		}
+		f.due[i] = f.now.Add(time.Duration(random.IntN(8000)) * time.Millisecond)
+	}
+}
+
+// shares is the sum of what the gateways would give on their own.
+func (f *simulated) shares() (sum float64) {
+	for _, count := range f.counts {
+		sum += 1 / float64(count.inForce)
+	}
+	return sum
 }
