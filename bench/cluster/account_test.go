@@ -78,3 +78,20 @@ func requireFile(t *testing.T, path, want string) {
 	require.NoError(t, err)
 	require.Equal(t, want, string(got))
 }
+
+func TestAGoalIsMet(t *testing.T) {
+	t.Parallel()
+	for want, g := range map[string]goal{
+		"aim":          {least: 2, aim: 1, value: 1, less: true},
+		"yes":          {least: 0.98, aim: 0.995, value: 0.99},
+		"**no**":       {least: 0.98, aim: 0.995, value: 1.4, most: 1.005},
+		"void":         {least: 2, aim: 1, value: 1, void: true},
+		"not measured": {missing: true},
+	} {
+		require.Equal(t, want, g.met())
+	}
+	never := goal{value: 3, less: true}
+	require.Equal(t, "**no**", never.met())
+	never.value = 0
+	require.Equal(t, "aim", never.met())
+}

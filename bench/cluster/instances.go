@@ -57,10 +57,10 @@ func newInstance(addr string) (*instance, error) {
 					Next: &front.Memory{Next: redisbucket.New(node, ""), Store: front.NewMemoryStore()},
 				},
 				Store:     front.NewPrefetchStore(),
-				Instances: instanceCount,
+				Instances: front.Fixed(instanceCount),
 			},
 			Local:     localbucket.New(localbucket.NewStore(), localbucket.Options{}),
-			Instances: instanceCount,
+			Instances: front.Fixed(instanceCount),
 		},
 		stop: node.Start(nil),
 	}, nil

@@ -74,6 +74,7 @@ func (r *report) writeGoals(out *strings.Builder) {
 	for _, g := range r.goals() {
 		out.WriteString(g.row())
 	}
+	out.WriteString("\nVoid: more than 1 % of that load's decisions came from the fallback although Redis was up, because the machine had no time for them.\n")
 }
 
 // writeScenarios has what each load took and cost. Times count from when a
