@@ -15,7 +15,7 @@ const refusedTrace = "ratelimit.(*answer).refuse (respond.go)"
 // would be a third of what a refusal costs, and always the same text.
 func refusedError() caddyhttp.HandlerError {
 	return caddyhttp.HandlerError{
-		ID:         errorID(rand.Uint64()),
+		ID:         errorID(rand.Uint64()), //nolint:gosec // it names a line of a log, and is no secret
 		StatusCode: http.StatusTooManyRequests,
 		Err:        errExceeded,
 		Trace:      refusedTrace,

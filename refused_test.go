@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -16,8 +15,8 @@ func TestRefusedErrorIsLikeCaddys(t *testing.T) {
 	ours, caddys := error(refusedError()), error(caddyhttp.Error(http.StatusTooManyRequests, errExceeded))
 	require.ErrorIs(t, ours, errExceeded)
 	var our, caddy caddyhttp.HandlerError
-	require.True(t, errors.As(ours, &our))
-	require.True(t, errors.As(caddys, &caddy))
+	require.ErrorAs(t, ours, &our)
+	require.ErrorAs(t, caddys, &caddy)
 	require.Equal(t, caddy.StatusCode, our.StatusCode)
 	require.Len(t, our.ID, len(caddy.ID))
 	require.NotEqual(t, our.ID, refusedError().ID)
