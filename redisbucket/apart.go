@@ -30,7 +30,7 @@ func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, erro
 		wait.Go(func() { c.ask(ctx, w, f, 0) })
 	}
 	wait.Wait()
-	if err := joined(fragments); err != nil {
+	if err := firstError(fragments); err != nil {
 		return limit.Decision{}, err
 	}
 	count := w.count
@@ -97,8 +97,8 @@ func (f *fragment) available(cost int64) int64 {
 	return units
 }
 
-// joined returns the error of the first fragment that nobody decided.
-func joined(fragments []*fragment) error {
+// firstError returns the error of the first fragment that nobody decided.
+func firstError(fragments []*fragment) error {
 	at := slices.IndexFunc(fragments, func(f *fragment) bool { return f.err != nil })
 	if at < 0 {
 		return nil

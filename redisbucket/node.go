@@ -210,10 +210,7 @@ func (n *node) command(ctx context.Context, asking bool, list []any) ([]byte, er
 		return nil, err
 	}
 	if err := n.do(ctx, c); err != nil {
-		if n.client.sole == nil {
-			err = followed(err, n.address.host)
-		}
-		return nil, err
+		return nil, n.redirected(err)
 	}
 	return bytes.Clone(c.reply.data), nil
 }

@@ -69,8 +69,8 @@ func (p *part) settle(err error, n *node) {
 	if err == nil {
 		err = p.decode(p.reply.data)
 	}
-	if err != nil && n.client.sole == nil {
-		err = followed(err, n.address.host)
+	if err != nil {
+		err = n.redirected(err)
 	}
 	p.err = err
 }

@@ -29,6 +29,15 @@ func redirectIn(err error) *redirect {
 	return r
 }
 
+// redirected returns what a call on the node ended with as a redirect, where it is
+// one. The only server there is cannot send anyone elsewhere.
+func (n *node) redirected(err error) error {
+	if n.client.sole != nil {
+		return err
+	}
+	return followed(err, n.address.host)
+}
+
 // followed returns a reply of the server at asked as a redirect, where it is one:
 // "MOVED 3999 10.0.0.7:6379" or "ASK 3999 10.0.0.7:6379".
 func followed(err error, asked string) error {
