@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	logging.Disable() // the client prints of each connection that is cut
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a decision may take where a test is not about time: ten
 // times what it may take at all, because the machine has other work.

@@ -82,8 +82,9 @@ func TestSentinelFailovers(t *testing.T) {
 		s.AwaitHealthy(t)
 	}
 	changes := slices.DeleteFunc(seen.get(), func(e Event) bool { return e.Kind != MastersChanged })
-	require.Len(t, changes, 3)
-	require.Equal(t, s.Master().Addr, changes[2].Detail)
+	require.GreaterOrEqual(t, len(changes), 3)
+	require.LessOrEqual(t, len(changes), s.Failovers(t), "it goes nowhere that the sentinels do not; on a busy machine they go more often than asked to")
+	require.Equal(t, s.Master().Addr, changes[len(changes)-1].Detail)
 }
 
 // TestSentinelsDie: one is enough, and none is needed while the master works.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,7 +64,7 @@ func (s *RedisSentinels) startSentinel(t testing.TB, o SentinelOptions) *RedisSe
 	host, port, _ := net.SplitHostPort(s.Servers[0].Addr)
 	lines := append([]string{
 		"sentinel monitor " + MasterName + " " + host + " " + port + " 2",
-		"sentinel down-after-milliseconds " + MasterName + " 500",
+		"sentinel down-after-milliseconds " + MasterName + " 1000",
 		"sentinel failover-timeout " + MasterName + " 3000",
 	}, o.Config...)
 	if o.TLS {
@@ -138,6 +139,22 @@ func (s *RedisSentinels) Failover(t testing.TB) {
 		return s.Sentinels[0].do("sentinel", "failover", MasterName).Err() == nil
 	})
 	s.AwaitMaster(t, before)
+}
+
+// Failovers returns how many there have been, by the sentinels' count.
+func (s *RedisSentinels) Failovers(t testing.TB) int {
+	t.Helper()
+	fields, err := s.Sentinels[0].do("sentinel", "master", MasterName).StringSlice()
+	if err != nil {
+		t.Fatalf("asking a sentinel about the master: %v", err)
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] == "config-epoch" {
+			epoch, _ := strconv.Atoi(fields[i+1])
+			return epoch
+		}
+	}
+	return 0
 }
 
 // AwaitMaster waits until the sentinels agree on another master than before.
