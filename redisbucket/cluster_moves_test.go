@@ -91,7 +91,7 @@ func (c *clustered) undecided(t *testing.T, names []string) map[string]string {
 	r := rule(t, 1_000_000, 1)
 	for _, name := range names {
 		req := of(r, name)
-		req.Deadline = time.Now().Add(patience)
+		req.Deadline = time.Now().Add(4 * patience)
 		if _, err := c.Take(t.Context(), req); err != nil {
 			reasons[name] = Reason(err)
 		}

@@ -55,7 +55,9 @@ func requireAll(t *testing.T, l *Limiter, servers ...*servertest.RedisServer) {
 	for _, tenant := range tenants(10) {
 		for range 3 {
 			for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
-				d, err := l.Take(t.Context(), of(ruleOf(t, algorithm, 2, 0.001), tenant))
+				req := of(ruleOf(t, algorithm, 2, 0.001), tenant)
+				req.Deadline = time.Now().Add(4 * patience)
+				d, err := l.Take(t.Context(), req)
 				require.NoError(t, err)
 				require.Equal(t, limit.SourceRedis, d.Source)
 			}
@@ -63,6 +65,10 @@ func requireAll(t *testing.T, l *Limiter, servers ...*servertest.RedisServer) {
 		require.NoError(t, l.Reset(t.Context(), limit.Key{Tenant: tenant, Route: "a"}))
 	}
 	require.Empty(t, l.client.Status().LastReason)
+	heartbeat := newHeartbeat("", shortRhythm(), time.Now)
+	stop := heartbeat.Start(l.client, HeartbeatOptions{})
+	require.Eventually(t, func() bool { return heartbeat.Fleet().Counted == 1 }, 20*time.Second, 10*time.Millisecond, "%s", heartbeat.Fleet().LastReason)
+	stop()
 	for _, server := range servers {
 		log, err := server.Client(t).ACLLog(t.Context(), 100).Result()
 		require.NoError(t, err)
