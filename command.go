@@ -19,7 +19,7 @@ func init() {
 
 'caddy rate-limit schema' prints the SQL of the table that holds the rules, with
 its optional columns and the trigger that tells the gateways about changes.`,
-		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(schemaCommand()) },
+		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(schemaCommand(), importCommand()) },
 	})
 }
 
