@@ -88,6 +88,7 @@ type App struct {
 	node     *redisbucket.Node // nil without Redis
 	source   *rulecache.Source // nil without PostgreSQL
 	settings rulecache.Settings
+	trigger  *runningTrigger // nil without one
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
 	metrics  *metrics
@@ -155,6 +156,9 @@ func (a *App) Start() error {
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings))
+	}
+	if a.trigger != nil {
+		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
 	}
 	if a.node != nil {
 		a.stops = append(a.stops, a.node.Start(a.observeRedis))
@@ -269,7 +273,7 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.settings = a.Rules.settings()
 	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
-	return nil
+	return a.provisionTrigger(ctx)
 }
 
 // onFailure returns what happens to requests that Redis cannot decide.
