@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 )
 
@@ -41,7 +43,8 @@ type contact struct {
 
 	mu       sync.Mutex
 	answered time.Time
-	failed   time.Time // when a broker last refused the topic or a partition
+	failing  time.Time // since when brokers refuse the topic or a partition
+	failed   time.Time // when one did so last
 	reason   string    // why the last attempt failed
 }
 
@@ -66,7 +69,7 @@ func (c *contact) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E
 		return
 	}
 	c.mu.Lock()
-	c.answered = time.Now()
+	c.answered, c.reason = time.Now(), ""
 	c.mu.Unlock()
 	select {
 	case c.answers <- struct{}{}:
@@ -79,7 +82,11 @@ func (c *contact) refused(err error) {
 	c.note(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failed = time.Now()
+	now := time.Now()
+	if now.Sub(c.failed) > c.trigger.timing.patience {
+		c.failing = now
+	}
+	c.failed = now
 }
 
 func (c *contact) note(err error) {
@@ -93,7 +100,7 @@ func (c *contact) note(err error) {
 
 // watch tells of every change between contact and none, until ctx ends. What was
 // missed before a contact is made up for by a refresh.
-func (c *contact) watch(ctx context.Context) {
+func (c *contact) watch(ctx context.Context, client *kgo.Client) {
 	defer c.trigger.connected.Store(false)
 	began := time.Now()
 	ticker := time.NewTicker(c.trigger.timing.check)
@@ -107,6 +114,9 @@ func (c *contact) watch(ctx context.Context) {
 			c.refresh()
 			told = false
 		case !now && !told && time.Since(began) > c.trigger.timing.patience:
+			if why == "" {
+				why = c.ask(ctx, client)
+			}
 			c.trigger.logger.Warn("Kafka: no messages arrive, the rules are polled", zap.String("topic", c.trigger.Topic), zap.String("reason", why))
 			told = true
 		}
@@ -119,16 +129,34 @@ func (c *contact) watch(ctx context.Context) {
 	}
 }
 
+// ask asks what is wrong with the topic, where no connection failed.
+func (c *contact) ask(ctx context.Context, client *kgo.Client) string {
+	ctx, cancel := context.WithTimeout(ctx, c.trigger.timing.patience)
+	defer cancel()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(c.trigger.Topic)
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = append(request.Topics, topic)
+	answer, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return reason(err)
+	}
+	for i := range answer.Topics {
+		if err := kerr.ErrorForCode(answer.Topics[i].ErrorCode); err != nil {
+			return reason(err)
+		}
+	}
+	return "no answer"
+}
+
 // state reports whether messages arrive, and if not, why.
 func (c *contact) state(now time.Time) (connected bool, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	patience := c.trigger.timing.patience
-	why = c.reason
-	if why == "" {
-		why = "no answer"
-	}
-	return now.Sub(c.answered) < patience && now.Sub(c.failed) >= patience, why
+	// One refusal is no trouble: a partition may have moved, or a topic be made anew.
+	refused := now.Sub(c.failed) < patience && c.failed.Sub(c.failing) > patience/2
+	return now.Sub(c.answered) < patience && !refused, c.reason
 }
 
 // reason puts an error into words of its own, which hold no address or user.
@@ -150,8 +178,8 @@ func reason(err error) string {
 		return "the broker does not speak TLS"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
-	case errors.As(err, &first):
-		return "the broker hung up at once: does it want tls, or a user?"
+	case errors.Is(err, io.EOF), errors.As(err, &first):
+		return "the broker hung up: check the user, the password and tls"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "timed out"
 	}

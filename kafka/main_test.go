@@ -79,7 +79,7 @@ func run(t testing.TB, trigger *Trigger) *running {
 	require.NoError(t, trigger.Provision(ctx))
 	core, log := observer.New(zapcore.DebugLevel)
 	trigger.logger = zap.New(core)
-	trigger.timing = timing{fetchWait: 100 * time.Millisecond, patience: 2 * time.Second, check: 50 * time.Millisecond}
+	trigger.timing = timing{fetchWait: 100 * time.Millisecond, patience: 4 * time.Second, check: 50 * time.Millisecond}
 	r := &running{Trigger: trigger, log: log}
 	life, end := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -31,7 +31,7 @@ const (
 	// broker was asked to wait.
 	answerTimeout = 5 * time.Second
 	// maxBackoff is the longest wait between two attempts.
-	maxBackoff = 5 * time.Second
+	maxBackoff = 2 * time.Second
 	// metadataAge is how old the list of brokers and partitions becomes at most.
 	metadataAge = 30 * time.Second
 	// fetchBytes bounds what one answer holds: the messages are not kept.
@@ -116,6 +116,7 @@ func (t *Trigger) clientOptions() ([]kgo.Opt, error) {
 		kgo.RequestTimeoutOverhead(answerTimeout),
 		kgo.RetryBackoffFn(backoff),
 		kgo.MetadataMaxAge(metadataAge),
+		kgo.MetadataMinAge(time.Second), // find moved partitions soon
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxPartitionBytes(fetchBytes),
 		kgo.DisableClientMetrics(),

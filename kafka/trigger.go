@@ -101,7 +101,7 @@ func (t *Trigger) Run(ctx context.Context, refresh func()) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		contact.watch(ctx)
+		contact.watch(ctx, client)
 	}()
 	for ctx.Err() == nil {
 		t.poll(ctx, client, contact, refresh)

@@ -125,6 +125,7 @@ func TestTriggerProvesWhoItIs(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(certificate.CertFile, certificate.KeyFile)
 	require.NoError(t, err)
 	withTLS := kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	const hungUp = "the broker hung up: check the user, the password and tls"
 	good := &TLS{CAFile: certificate.CertFile, CertFile: certificate.CertFile, KeyFile: certificate.KeyFile}
 	for name, test := range map[string]struct {
 		cluster kfake.Opt
@@ -134,14 +135,13 @@ func TestTriggerProvesWhoItIs(t *testing.T) {
 		"plain":         {kfake.Superuser("PLAIN", "bob", "secret"), &Trigger{Username: "bob", Password: "secret", SASL: saslPlain}, ""},
 		"scram-sha-256": {kfake.Superuser("SCRAM-SHA-256", "bob", "secret"), &Trigger{Username: "bob", Password: "secret", SASL: saslSCRAM256}, ""},
 		"scram-sha-512": {kfake.Superuser("SCRAM-SHA-512", "bob", "secret"), &Trigger{Username: "bob", Password: "secret"}, ""},
-		"wrong":         {kfake.Superuser("PLAIN", "bob", "secret"), &Trigger{Username: "bob", Password: "not the secret", SASL: saslPlain}, "SASL_AUTHENTICATION_FAILED"},
-		"wrong scram":   {kfake.Superuser("SCRAM-SHA-512", "bob", "secret"), &Trigger{Username: "bob", Password: "not the secret"}, "SASL_AUTHENTICATION_FAILED"},
-		"no user":       {kfake.Superuser("PLAIN", "bob", "secret"), &Trigger{}, "the broker hung up at once: does it want tls, or a user?"},
+		"wrong":         {kfake.Superuser("PLAIN", "bob", "secret"), &Trigger{Username: "bob", Password: "not the secret", SASL: saslPlain}, hungUp},
+		"wrong scram":   {kfake.Superuser("SCRAM-SHA-512", "bob", "secret"), &Trigger{Username: "bob", Password: "not the secret"}, hungUp},
+		"no user":       {kfake.Superuser("PLAIN", "bob", "secret"), &Trigger{}, hungUp},
 		"tls":           {withTLS, &Trigger{TLS: good}, ""},
-		"no tls":        {withTLS, &Trigger{}, "the broker hung up at once: does it want tls, or a user?"},
+		"no tls":        {withTLS, &Trigger{}, hungUp},
 		"other ca":      {withTLS, &Trigger{TLS: &TLS{CAFile: servertest.NewCertificate(t).CertFile}}, "the broker's certificate is not accepted"},
 		"other name":    {withTLS, &Trigger{TLS: &TLS{CAFile: certificate.CertFile, ServerName: "kafka"}}, "the broker's certificate is not accepted"},
-		"tls for none":  {kfake.NumBrokers(1), &Trigger{TLS: good}, "the broker does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
