@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 
@@ -119,7 +120,7 @@ func (t *Trigger) poll(ctx context.Context, client *kgo.Client, contact *contact
 	if ctx.Err() != nil {
 		return
 	}
-	failed := false
+	failed, recreated := false, false
 	fetches.EachError(func(_ string, _ int32, err error) {
 		// Lost data is no failure: the partition is read again from where it was
 		// when this client began.
@@ -129,10 +130,17 @@ func (t *Trigger) poll(ctx context.Context, client *kgo.Client, contact *contact
 			return
 		}
 		failed = true
+		recreated = recreated || errors.Is(err, kerr.UnknownTopicID)
 		contact.refused(err)
 	})
 	if fetches.NumRecords() > 0 {
 		refresh()
+	}
+	if recreated {
+		// The client holds on to a topic by its id, which a new one of the same
+		// name does not have.
+		client.PurgeTopicsFromClient(t.Topic)
+		client.AddConsumeTopics(t.Topic)
 	}
 	if failed {
 		pause(ctx, t.timing.check)

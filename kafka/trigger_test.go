@@ -59,7 +59,8 @@ func TestTriggerStorm(t *testing.T) {
 }
 
 // TestTriggerBrokerGoneAndBack says so once, goes on trying, and refreshes when it
-// is back, because it missed what came in between.
+// is back, because it missed what came in between; also where the topic is another
+// one of the same name.
 func TestTriggerBrokerGoneAndBack(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(servertest.FreeAddr(t))
@@ -84,9 +85,12 @@ func TestTriggerBrokerGoneAndBack(t *testing.T) {
 		cluster = start()
 		within(t, "listening again", r.Connected)
 		within(t, "a refresh", func() bool { return r.refreshes.Load() > before })
-		heard := r.refreshes.Load()
-		produce(t, producer(t, cluster), 2)
+		client, heard := producer(t, cluster), r.refreshes.Load()
+		produce(t, client, 2)
 		within(t, "a message is heard", func() bool { return r.refreshes.Load() > heard })
+		heard = r.refreshes.Load()
+		produce(t, client, 1)
+		within(t, "and the next one", func() bool { return r.refreshes.Load() > heard })
 	}
 	require.Len(t, r.warnings(), 3)
 }
