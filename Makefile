@@ -16,6 +16,7 @@ run:
 test:
 	@scripts/servers
 	go test -race ./...
+	cd kafka && go test -race ./...
 
 # Every benchmark once, so that none rots. To measure: go test -bench . -run '^$$' ./localbucket
 bench:
@@ -24,10 +25,13 @@ bench:
 
 lint:
 	go mod tidy -diff
+	cd kafka && go mod tidy -diff
 	go vet ./...
+	cd kafka && go vet ./...
 	@scripts/formatted
 	@scripts/links
 	$(TOOL) golangci-lint run ./...
+	cd kafka && go tool -modfile=../tools/go.mod golangci-lint run ./...
 
 fmt:
 	$(TOOL) gofumpt -w .

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,28 @@ nothing was written: run it again with --yes
 	code, out, _ = importing(t, g, `{"tenant_id":"shop-a","route_id":"a","capacity":9,"refill_per_second":1}`, "--dsn", dsn, "--yes", "--format", "jsonl", "-")
 	require.Zero(t, code)
 	require.Contains(t, out, "nothing to do")
+}
+
+// TestCommandImportAsDocumented shows for the page's file what the page says.
+func TestCommandImportAsDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/rules.md")
+	require.NoError(t, err)
+	_, page, found := strings.Cut(string(text), "```csv\n")
+	require.True(t, found)
+	file, page, _ := strings.Cut(page, "```")
+	_, page, _ = strings.Cut(page, "```text\n")
+	want, _, _ := strings.Cut(page, "```")
+	server := servertest.Postgres(t)
+	g := newGateway(t, "RULES_URL="+server.URL(""))
+	schema, err := g.command("rate-limit", "schema").Output()
+	require.NoError(t, err)
+	server.Exec(t, string(schema))
+	server.Exec(t, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second) VALUES
+		('shop-a', 'create-order', 100, 50), ('~guest', 'create-order', 5, 0.5), ('c', 'a', 1, 1), ('c', 'b', 1, 1), ('c', 'c', 1, 1), ('c', 'd', 1, 1)`)
+	code, out, errs := importing(t, g, file, "--dsn", "{env.RULES_URL}", "--format", "csv", "-")
+	require.Zero(t, code, errs)
+	require.Equal(t, want, out)
 }
 
 // TestCommandImportRefuses ends with 1, says why, and has written nothing.

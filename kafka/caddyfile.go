@@ -42,7 +42,7 @@ func (t *Trigger) parseBrokers(d *caddyfile.Dispenser) error {
 	if len(t.Brokers) == 0 {
 		return d.Err("brokers needs at least one host:port")
 	}
-	for _, broker := range strings.Split(strings.Join(t.Brokers, ","), ",") {
+	for broker := range strings.SplitSeq(strings.Join(t.Brokers, ","), ",") {
 		if strings.Contains(broker, "{") {
 			continue // checked when its value is known
 		}

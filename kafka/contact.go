@@ -134,7 +134,7 @@ func (c *contact) ask(ctx context.Context, client *kgo.Client) string {
 	ctx, cancel := context.WithTimeout(ctx, c.trigger.timing.patience)
 	defer cancel()
 	topic := kmsg.NewMetadataRequestTopic()
-	topic.Topic = kmsg.StringPtr(c.trigger.Topic)
+	topic.Topic = &c.trigger.Topic
 	request := kmsg.NewPtrMetadataRequest()
 	request.Topics = append(request.Topics, topic)
 	answer, err := request.RequestWith(ctx, client)

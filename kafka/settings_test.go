@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -68,6 +69,14 @@ func TestCaddyfile(t *testing.T) {
 		"username": "{env.KAFKA_USER}", "password": "{env.KAFKA_PASSWORD}", "sasl": "scram-sha-256",
 		"tls": {"ca_file": "ca.pem", "cert_file": "cert.pem", "key_file": "key.pem", "server_name": "kafka.internal"}
 	}}}}}`, config)
+
+	page, err := os.ReadFile("../docs/kafka.md")
+	require.NoError(t, err)
+	_, example, found := strings.Cut(string(page), "```text\n")
+	require.True(t, found)
+	example, _, _ = strings.Cut(example, "```")
+	_, _, err = caddyconfig.GetAdapter("caddyfile").Adapt([]byte(example), map[string]any{"filename": "Caddyfile"})
+	require.NoError(t, err)
 
 	for block, want := range map[string]string{
 		"trigger":                     "trigger needs the name of a module, such as kafka, at Caddyfile:4",

@@ -124,8 +124,7 @@ func (t *Trigger) poll(ctx context.Context, client *kgo.Client, contact *contact
 	fetches.EachError(func(_ string, _ int32, err error) {
 		// Lost data is no failure: the partition is read again from where it was
 		// when this client began.
-		var lost *kgo.ErrDataLoss
-		if errors.As(err, &lost) {
+		if _, lost := errors.AsType[*kgo.ErrDataLoss](err); lost {
 			refresh()
 			return
 		}
