@@ -46,11 +46,11 @@ func (s *Snapshot) encode() ([]byte, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	text.Grow(len(head) + len(s.rules)*storedRuleBytes)
+	text.Grow(len(head) + s.Len()*storedRuleBytes)
 	text.Write(bytes.TrimSuffix(head, []byte("]}")))
 	encoder := json.NewEncoder(&text)
 	var stored storedRule
-	for pair, rule := range s.rules {
+	for pair, rule := range s.rules.all() {
 		if stored.Capacity != 0 {
 			text.WriteByte(',')
 		}
