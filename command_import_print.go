@@ -13,8 +13,8 @@ import (
 // printBadLines lists the lines that are no rules; the error itself names only
 // the first.
 func printBadLines(out io.Writer, err error) {
-	var bad *rulecache.ImportError
-	if !errors.As(err, &bad) {
+	bad, found := errors.AsType[*rulecache.ImportError](err)
+	if !found {
 		return
 	}
 	for _, line := range bad.Lines {
@@ -129,8 +129,7 @@ func printImportJSON(out io.Writer, result *rulecache.ImportResult, failure erro
 	report := importReport{}
 	if failure != nil {
 		report.Error = failure.Error()
-		var bad *rulecache.ImportError
-		if errors.As(failure, &bad) {
+		if bad, found := errors.AsType[*rulecache.ImportError](failure); found {
 			report.BadCount, report.BadLines = bad.Count, bad.Lines
 		}
 	}

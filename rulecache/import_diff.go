@@ -63,8 +63,10 @@ func (i *importing) name(ctx context.Context, result *ImportResult) error {
 // listed begins a statement that asks for the pair, and for each other column of
 // the file what it was and what it becomes; % in those stands for its name.
 func (i *importing) listed(before, after, pair string) string {
-	wanted := []string{pair + "tenant_id", pair + "route_id"}
-	for _, name := range i.columns(columnCapacity) {
+	columns := i.columns(columnCapacity)
+	wanted := make([]string, 0, 2+2*len(columns))
+	wanted = append(wanted, pair+"tenant_id", pair+"route_id")
+	for _, name := range columns {
 		wanted = append(wanted, strings.ReplaceAll(before, "%", name), strings.ReplaceAll(after, "%", name))
 	}
 	return "SELECT " + strings.Join(wanted, ", ") + " FROM "

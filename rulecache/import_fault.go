@@ -13,12 +13,11 @@ import (
 // explain puts an error of the transaction into words that hold nothing of the
 // DSN nor of other rows, with the line of the file where PostgreSQL names it.
 func (i *importing) explain(err error) error {
-	var lines *ImportError
-	if errors.As(err, &lines) {
+	if lines, found := errors.AsType[*ImportError](err); found {
 		return lines
 	}
-	var answer *pgconn.PgError
-	if !errors.As(err, &answer) {
+	answer, found := errors.AsType[*pgconn.PgError](err)
+	if !found {
 		return fmt.Errorf("importing into the table: %w", redact(err))
 	}
 	words := importWords(answer)
@@ -79,8 +78,7 @@ func importWords(answer *pgconn.PgError) fault {
 
 // commitFault tells a refused commit from one whose answer was lost.
 func commitFault(err error) error {
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
+	if answer, found := errors.AsType[*pgconn.PgError](err); found {
 		return fmt.Errorf("committing: %w", importWords(answer))
 	}
 	if errors.Is(err, context.Canceled) {

@@ -37,8 +37,6 @@ func table(t *testing.T, server *servertest.PostgresServer) []string {
 	return lines
 }
 
-func text(s string) *string { return &s }
-
 // TestImport shows the differences, writes them when told to, and then has none.
 func TestImport(t *testing.T) {
 	t.Parallel()
@@ -51,8 +49,8 @@ func TestImport(t *testing.T) {
 				VALUES ('same', 'a', 1, 1, 'yesterday'), ('other', 'a', 2, 1, 'yesterday'), ('gone', '*', 3, 1, 'yesterday')`)
 			file := csvHeader + "new,a,4,4\nsame,a,1,1\nother,a,5,1\n"
 			want := &ImportResult{Inserted: 1, Updated: 1, Unchanged: 1, Others: 1, Changes: []ImportChange{
-				{ChangeInsert, Pair{"new", "a"}, []ImportValue{{"capacity", nil, text("4")}, {"refill_per_second", nil, text("4")}}},
-				{ChangeUpdate, Pair{"other", "a"}, []ImportValue{{"capacity", text("2"), text("5")}}},
+				{ChangeInsert, Pair{"new", "a"}, []ImportValue{{"capacity", nil, new("4")}, {"refill_per_second", nil, new("4")}}},
+				{ChangeUpdate, Pair{"other", "a"}, []ImportValue{{"capacity", new("2"), new("5")}}},
 			}}
 			before := table(t, server)
 			result, err := imported(t, server, file, ImportOptions{})
@@ -61,7 +59,7 @@ func TestImport(t *testing.T) {
 			require.Equal(t, before, table(t, server), "nothing was written")
 
 			want.Others, want.Deleted = 0, 1
-			want.Changes = append(want.Changes, ImportChange{ChangeDelete, Pair{"gone", "*"}, []ImportValue{{"capacity", text("3"), nil}, {"refill_per_second", text("1"), nil}}})
+			want.Changes = append(want.Changes, ImportChange{ChangeDelete, Pair{"gone", "*"}, []ImportValue{{"capacity", new("3"), nil}, {"refill_per_second", new("1"), nil}}})
 			result, err = imported(t, server, file, ImportOptions{DeleteMissing: true})
 			require.NoError(t, err)
 			require.Equal(t, want, result)
@@ -90,7 +88,7 @@ func TestImportOptionalColumns(t *testing.T) {
 	result, err := imported(t, server, "tenant_id,route_id,capacity,refill_per_second,mode,prefetch\nt,a,1,0.25,,auto\n", ImportOptions{Apply: true})
 	require.NoError(t, err)
 	require.Equal(t, []ImportChange{{ChangeUpdate, Pair{"t", "a"}, []ImportValue{
-		{"refill_per_second", text("1"), text("0.25")}, {"mode", text("shadow"), nil}, {"prefetch", text("5"), text("auto")},
+		{"refill_per_second", new("1"), new("0.25")}, {"mode", new("shadow"), nil}, {"prefetch", new("5"), new("auto")},
 	}}}, result.Changes)
 	require.Equal(t, 1, server.QueryInt(t, "SELECT count(*)::int FROM rate_limit_rule WHERE mode IS NULL AND shards = 3 AND prefetch = 'auto' AND refill_per_second = 0.25"))
 }
