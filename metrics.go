@@ -47,7 +47,7 @@ func (c *collectors) all() []prometheus.Collector {
 
 // decisionBuckets are in seconds: close where an answer in memory becomes one of
 // Redis' (0.1 ms), and between 1 ms and the 5 ms that a decision may wait.
-var decisionBuckets = []float64{5e-6, 2e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 5e-3, 7.5e-3, 1e-2, 0.025, 0.1, 1}
+var decisionBuckets = []float64{5e-6, 2e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 5e-3, 7.5e-3, 1e-2, 0.025, 0.1, 0.25, 1}
 
 var processCollectors = sync.OnceValue(func() *collectors {
 	const namespace, subsystem = "caddy", "rate_limit"

@@ -14,7 +14,8 @@ const (
 	margin    = 10
 	titleRoom = 30
 	axisRoom  = 46
-	footRoom  = 40
+	footRoom  = 52
+	lineRoom  = 15 // of the legend, which has two lines
 	colors    = 8
 )
 
@@ -68,12 +69,27 @@ func (p *plot) draw(out *strings.Builder, asked period) {
 	if len(p.lines) == 0 {
 		write(out, label{f.x + f.w/2, f.y + f.h/2, "middle", "quiet", "nothing"})
 	}
-	legendX := x + 10
 	for i, l := range p.lines {
 		f.line(out, l, i%colors)
-		fmt.Fprintf(out, `<line class="s%d" x1="%d" y1="%d" x2="%d" y2="%d" stroke-width="3"/>`+"\n", i%colors, legendX, y+h-12, legendX+12, y+h-12)
-		write(out, label{legendX + 16, y + h - 8, "start", "quiet", l.name})
-		legendX += 30 + 6*len(l.name)
+	}
+	p.legend(out, grid{x + 10, y + h - 24, w - 20, 2})
+}
+
+// legend names the lines, in room.H lines of text. What does not fit is left out.
+func (p *plot) legend(out *strings.Builder, room grid) {
+	x, y, rows := room.X, room.Y, 1
+	for i, l := range p.lines {
+		width := 26 + 6*len(l.name)
+		if x+width > room.X+room.W && x > room.X {
+			if rows++; rows > room.H {
+				write(out, label{x, y + 4, "start", "quiet", "…"})
+				return
+			}
+			x, y = room.X, y+lineRoom
+		}
+		fmt.Fprintf(out, `<line class="s%d" x1="%d" y1="%d" x2="%d" y2="%d" stroke-width="3"/>`+"\n", i%colors, x, y, x+12, y)
+		write(out, label{x + 16, y + 4, "start", "quiet", l.name})
+		x += width
 	}
 }
 
