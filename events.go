@@ -200,7 +200,7 @@ func (q *eventQueue) emit(ctx context.Context, what *happening) {
 	origin.Context = ctx
 	q.events.Emit(origin, what.name, what.data)
 	if dropped := q.dropped.Swap(0); dropped > 0 {
-		q.logger.Warn("events were dropped: their subscriber takes longer than they come", zap.String("event", what.name), zap.Int64("dropped", dropped))
+		q.logger.Warn("events were dropped: their subscriber takes longer than they come", zap.Int64("dropped", dropped))
 	}
 }
 

@@ -33,25 +33,15 @@ var outcomeWords = [outcomes]string{"", "granted", "refused", "shadow", "unlimit
 // collectors count over the whole life of the process: each config registers
 // the same ones in its own registry, so that a reload does not set them back.
 type collectors struct {
-	requests      *prometheus.CounterVec
-	declined      *prometheus.CounterVec
-	processTime   *prometheus.HistogramVec
-	redisErrors   *prometheus.CounterVec
-	stateChanges  *prometheus.CounterVec
-	eventsDropped *prometheus.CounterVec
+	requests    *prometheus.CounterVec
+	declined    *prometheus.CounterVec
+	processTime *prometheus.HistogramVec
+	redisErrors *prometheus.CounterVec
 }
-
-func (c *collectors) all() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.stateChanges, c.eventsDropped}
-}
-
-// decisionBuckets are in seconds: close where an answer in memory becomes one of
-// Redis' (0.1 ms), and between 1 ms and the 5 ms that a decision may wait.
-var decisionBuckets = []float64{5e-6, 2e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 4e-3, 5e-3, 7.5e-3, 1e-2, 0.025, 0.1, 0.25, 1}
 
 var processCollectors = sync.OnceValue(func() *collectors {
 	const namespace, subsystem = "caddy", "rate_limit"
-	c := &collectors{
+	return &collectors{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "requests_total",
 			Help: "Requests that met a rate limit, by zone (the route), outcome and the source of the decision.",
@@ -63,48 +53,17 @@ var processCollectors = sync.OnceValue(func() *collectors {
 		processTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "process_time_seconds",
 			Help:    "Seconds that a decision took, by zone.",
-			Buckets: decisionBuckets,
+			Buckets: decisionBuckets(),
 		}, []string{"zone"}),
 		redisErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "redis_errors_total",
 			Help: "Decisions that Redis could not make and the fallback made, by reason.",
 		}, []string{"reason"}),
-		stateChanges: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "state_changes_total",
-			Help: "Changes of state, by the name of their event.",
-		}, []string{"event"}),
-		eventsDropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "events_dropped_total",
-			Help: "Events that nobody saw because their subscribers take longer than they come, by event.",
-		}, []string{"event"}),
 	}
-	c.preset()
-	return c
 })
-
-// preset makes the series that alerts ask for, so that a first time is an
-// increase from 0 and not a series that nobody has seen before.
-func (c *collectors) preset() {
-	for _, name := range stateEvents() {
-		c.stateChanges.WithLabelValues(name)
-		c.eventsDropped.WithLabelValues(name)
-	}
-	c.eventsDropped.WithLabelValues(exceededEvent)
-	for _, reason := range []string{"timeout", "wait", "connection", "breaker_open"} {
-		c.redisErrors.WithLabelValues(reason)
-	}
-}
 
 func countRedisError(err error) {
 	processCollectors().redisErrors.WithLabelValues(redisbucket.Reason(err)).Inc()
-}
-
-func countStateChange(event string) {
-	processCollectors().stateChanges.WithLabelValues(event).Inc()
-}
-
-func countDroppedEvent(event string) {
-	processCollectors().eventsDropped.WithLabelValues(event).Inc()
 }
 
 // metrics is a config's view of the collectors: one routeMetrics for each route.
@@ -119,10 +78,12 @@ func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) 
 	if registry == nil {
 		return m, nil // a context made by hand, as in tests
 	}
+	c := processCollectors()
 	var errs []error
-	for _, collector := range append(processCollectors().all(), stateCollector{app}) {
+	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, stateCollector{app}} {
 		errs = append(errs, registry.Register(collector))
 	}
+	errs = append(errs, registerChanges(registry))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -178,3 +139,62 @@ func (m *routeMetrics) count(what outcome, source limit.Source) {
 	}
 	(*counter).Inc()
 }
+
+// The state that stateCollector tells.
+var (
+	breakerOpenDesc = stateDesc("breaker_open", "Whether the circuit breaker of the Redis node is open: 1, or 0.", "node")
+	rulesDesc       = stateDesc("rules", "Rules that were read from PostgreSQL and are in force.")
+	rejectedDesc    = stateDesc("rules_rejected", "Rows of the table that are no rule and were skipped.")
+	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; 0 where none were ever known.")
+	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1.", "hash")
+	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
+)
+
+func stateDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("caddy_rate_limit_"+name, help, labels, nil)
+}
+
+// stateCollector reads an app's state when it is asked, so that no gauge can be
+// left behind by a config that is gone.
+type stateCollector struct{ app *App }
+
+// Describe sends what Collect may send.
+func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc} {
+		descs <- desc
+	}
+	describeTraffic(descs)
+}
+
+// Collect sends the app's state as it is now.
+func (s stateCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	if s.app.memory != nil {
+		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
+	}
+	if s.app.node != nil {
+		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
+		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
+		status := s.app.node.Status()
+		open := 1.0 // also while one call tries whether Redis is back
+		if status.Breaker == "closed" || status.Breaker == "off" {
+			open = 0
+		}
+		gauge(breakerOpenDesc, open, status.Address)
+		collectTraffic(out, status)
+	}
+	if s.app.source == nil {
+		return
+	}
+	rules := s.app.source.Status()
+	gauge(rulesDesc, float64(rules.Rules))
+	gauge(rejectedDesc, float64(rules.Rejected))
+	gauge(rulesAgeDesc, rules.Age.Seconds())
+	gauge(rulesInfoDesc, 1, rules.Hash)
+	collectLoads(out, rules)
+}
+
+// Interface guards
+var _ prometheus.Collector = stateCollector{}
