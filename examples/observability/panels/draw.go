@@ -79,7 +79,7 @@ func (p *plot) draw(out *strings.Builder, asked period) {
 func (p *plot) legend(out *strings.Builder, room grid) {
 	x, y, rows := room.X, room.Y, 1
 	for i, l := range p.lines {
-		width := 26 + 6*len(l.name)
+		width := 30 + 13*len(l.name)/2
 		if x+width > room.X+room.W && x > room.X {
 			if rows++; rows > room.H {
 				write(out, label{x, y + 4, "start", "quiet", "…"})
