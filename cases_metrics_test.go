@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,10 @@ var metricsContract = map[string]string{
 	"caddy_rate_limit_rules_info":               "gauge hash",
 	"caddy_rate_limit_rules_listening":          "gauge",
 	"caddy_rate_limit_rules_loads_total":        "counter result",
+	"caddy_rate_limit_instances":                "gauge",
+	"caddy_rate_limit_instances_counted":        "gauge",
+	"caddy_rate_limit_instances_disagree":       "gauge",
+	"caddy_rate_limit_heartbeat_age_seconds":    "gauge",
 	"caddy_rate_limit_keys":                     "gauge store",
 	"caddy_rate_limit_state_changes_total":      "counter event",
 	"caddy_rate_limit_events_dropped_total":     "counter event",
@@ -52,9 +57,12 @@ func TestMetricsContract(t *testing.T) {
 	t.Parallel()
 	redis, postgres := servertest.Redis(t), servertest.Postgres(t)
 	postgres.Exec(t, rulecache.Schema(rulecache.DefaultTable, rulecache.DefaultChannel))
-	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\n}", answers("rate_limit a {\nlimit 1/1000s\n}")))
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\ninstances auto 2\n}", answers("rate_limit a {\nlimit 1/1000s\n}")))
 	g.passes(2, "t1")
 	g.get("/", "") // 401
+	eventually(t, 20*time.Second, "the first count", func() bool {
+		return len(g.family("caddy_rate_limit_instances_counted")) == 1
+	})
 	before := g.adminGet("/metrics")
 	for i := range 50 {
 		g.passes(2, fmt.Sprintf("secret-tenant-%d", i))
