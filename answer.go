@@ -55,6 +55,8 @@ type answer struct {
 	published bool
 	fields    fields
 	writer    fieldWriter
+
+	retryAfter [1]string // the header's values, on a refusal
 }
 
 // turnAway notes that a request is turned away without a bucket being asked.
