@@ -94,6 +94,7 @@ type App struct {
 	refusals *refusals
 	events   *eventQueue
 	layouts  map[string]*layout // of the routes
+	handlers []*Handler         // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
 }
