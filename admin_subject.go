@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -28,7 +29,7 @@ func (s *subject) in(h *Handler, z *zone, rules ruleSet) sought {
 	switch {
 	case z.key != nil:
 		return sought{visitor: s.inZone(z), note: noteZone}
-	case strings.HasPrefix(s.stored, ownName):
+	case ownName.MatchString(s.stored):
 		return s.own(&h.identity, s.stored)
 	case s.tenant == rulecache.Guest, s.tenant == "" && s.stored == "":
 		return s.guest(&h.identity)
@@ -53,9 +54,9 @@ func (s *subject) in(h *Handler, z *zone, rules ruleSet) sought {
 	return guest
 }
 
-// ownName begins the names that are the gateway's own. No tenant's escaped name
-// has a tilde in it.
-const ownName = "~"
+// ownName is what the gateway's own names look like, in keys: no tenant's escaped
+// name has a tilde in it.
+var ownName = regexp.MustCompile(`^~(guest|blank|ip-unknown|(ip|sha256)-[0-9a-f]{64})$`)
 
 // own is whom a name of the gateway's own stands for: a guest's hash, or the hash
 // of a tenant that is too long for a key.
@@ -99,7 +100,7 @@ func (s *subject) inZone(z *zone) visitor {
 	switch {
 	case value == "", value == blankTenant && s.stored != "":
 		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}
-	case strings.HasPrefix(s.stored, ownName) && value == s.stored:
+	case value == s.stored && ownName.MatchString(value):
 		return visitor{shown: value, key: value}
 	}
 	return tenantVisitor(maskKey(value, z.ipv4Prefix, z.ipv6Prefix))
@@ -112,7 +113,7 @@ func (s *subject) keys(h *Handler, z *zone) []limit.Key {
 	switch {
 	case z.key != nil:
 		owners = append(owners, s.inZone(z).key)
-	case strings.HasPrefix(s.stored, ownName):
+	case ownName.MatchString(s.stored):
 		owners = append(owners, s.own(&h.identity, s.stored).key)
 	case s.stored != "":
 		owners = append(owners, tenantVisitor(s.stored).key)

@@ -46,7 +46,7 @@ func answerTop(_ context.Context, app *App, q *adminQuery) (any, error) {
 // storedName is what the parameter stored takes for the bucket: the gateway's own
 // names as keys have them, and all others as rules do.
 func storedName(b *refusedBucket) string {
-	if len(b.key.Tenant) > 0 && b.key.Tenant[:1] == ownName {
+	if ownName.MatchString(b.key.Tenant) {
 		return b.key.Tenant
 	}
 	return b.tenant
