@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"runtime/debug"
 	"time"
@@ -199,7 +200,7 @@ func moduleVersion() string {
 			return dependency.Version
 		}
 	}
-	return info.Main.Version
+	return cmp.Or(info.Main.Version, "(devel)")
 }
 
 func caddyVersion() string {

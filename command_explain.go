@@ -29,7 +29,7 @@ func (h *handlerAnswer) print(t *tables, route string) {
 	}
 	lines = append(lines, []string{"next request", h.Next.sentence()})
 	if h.Rule != nil {
-		lines = append(lines, []string{"rule", h.Rule.rate() + ", " + h.Rule.options() + ", from " + h.RuleFrom})
+		lines = append(lines, []string{"rule", joined(h.Rule.rate(), h.Rule.options(), "from "+h.RuleFrom)})
 	}
 	t.table(append(lines, h.Bucket.lines()...)...)
 	t.line("")
@@ -98,7 +98,10 @@ func (s *stateAnswer) sentence() string {
 		return "could not be asked: " + s.Error
 	}
 	text := fmt.Sprintf("%d of %d left", s.Remaining, s.Capacity)
-	if s.RetryAfterMs != 0 {
+	switch {
+	case s.RetryAfterMs < 0:
+		text += ", never enough"
+	case s.RetryAfterMs > 0:
 		text += ", next in " + msSpan(s.RetryAfterMs)
 	}
 	if s.ResetAfterMs != 0 {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -71,12 +73,7 @@ func span(seconds float64) string {
 }
 
 // msSpan is a wait in ms as people write it.
-func msSpan(ms int64) string {
-	if ms < 0 {
-		return "never"
-	}
-	return span(float64(ms) / 1000)
-}
+func msSpan(ms int64) string { return span(float64(ms) / 1000) }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -89,22 +86,45 @@ func yes(b bool) string {
 
 // rate is what a rule gives, in the words of the Caddyfile.
 func (n *numbersAnswer) rate() string {
-	return strconv.FormatFloat(n.RefillPerSecond, 'g', -1, 64) + "/s burst " + decimal(n.Capacity)
+	return rateText(n.RefillPerSecond) + " burst " + decimal(n.Capacity)
+}
+
+// rateText is a rate in the first of the units s, m, h and d in which it is a whole number, or
+// one in so many seconds, or else as it is.
+func rateText(refill float64) string {
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}} {
+		if n := refill * unit.seconds; isWhole(n) {
+			return decimal(int64(math.Round(n))) + "/" + unit.name
+		}
+	}
+	if period := 1 / refill; isWhole(period) {
+		return "1/" + decimal(int64(math.Round(period))) + "s"
+	}
+	return strconv.FormatFloat(refill, 'g', 6, 64) + "/s"
+}
+
+// isWhole reports whether x is a whole number from 1, but for what rounding does.
+func isWhole(x float64) bool {
+	return x >= 0.5 && x < 1e15 && math.Abs(x-math.Round(x)) < 1e-9*x
 }
 
 // options is what a rule says beside its numbers.
 func (n *numbersAnswer) options() string {
-	var words []string
-	for _, word := range []string{n.Algorithm, n.Mode} {
-		if word != "" {
-			words = append(words, word)
-		}
-	}
+	words := []string{n.Algorithm, n.Mode}
 	if n.Prefetch != nil && fmt.Sprint(n.Prefetch) != "0" {
 		words = append(words, fmt.Sprint("prefetch ", n.Prefetch))
 	}
 	if n.Shards > 1 {
 		words = append(words, fmt.Sprint("shards ", n.Shards))
 	}
+	return joined(words...)
+}
+
+// joined lists those words that are not blank.
+func joined(words ...string) string {
+	words = slices.DeleteFunc(words, func(word string) bool { return word == "" })
 	return strings.Join(words, ", ")
 }
