@@ -65,8 +65,10 @@ func adminCalls() []adminCall {
 
 // Routes returns the calls, and an answer to all other paths below theirs.
 func (adminAPI) Routes() []caddy.AdminRoute {
-	routes := []caddy.AdminRoute{{Pattern: adminRoot, Handler: caddy.AdminHandlerFunc(unknownPath)}}
-	for _, call := range adminCalls() {
+	calls := adminCalls()
+	routes := make([]caddy.AdminRoute, 0, len(calls)+1)
+	routes = append(routes, caddy.AdminRoute{Pattern: adminRoot, Handler: caddy.AdminHandlerFunc(unknownPath)})
+	for _, call := range calls {
 		routes = append(routes, caddy.AdminRoute{Pattern: call.path, Handler: caddy.AdminHandlerFunc(call.serve)})
 	}
 	return routes

@@ -79,8 +79,7 @@ func serves(t testing.TB, h *Handler, tenant, address string) got {
 		return nil
 	}))
 	result := got{status: http.StatusOK}
-	var failed caddyhttp.HandlerError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
 		result.status = failed.StatusCode
 	}
 	result.remaining, result.wait = w.Header().Get("X-RateLimit-Remaining"), w.Header().Get("Retry-After")

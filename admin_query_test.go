@@ -43,8 +43,7 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 		path, raw, _ := strings.Cut(query, "?")
 		err := rawCall(app, path, raw)
 		require.ErrorContains(t, err, want, query)
-		var failed caddy.APIError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[caddy.APIError](err); ok {
 			require.Equal(t, http.StatusBadRequest, failed.HTTPStatus, query)
 		}
 	}

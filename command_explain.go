@@ -33,7 +33,7 @@ func (h *handlerAnswer) print(t *tables, route string) {
 	}
 	t.table(append(lines, h.Bucket.lines()...)...)
 	t.line("")
-	rows := [][]string{{"", "FROM", "TENANT", "ROUTE", "RATE", "OPTIONS"}}
+	rows := under(len(h.Candidates), "", "FROM", "TENANT", "ROUTE", "RATE", "OPTIONS")
 	for _, c := range h.Candidates {
 		row := []string{"", c.From, orDash(c.Tenant), orDash(c.Route), "-", "-"}
 		if c.Rule != nil {

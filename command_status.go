@@ -36,7 +36,7 @@ func printStatus(t *tables, s *statusAnswer) {
 		return
 	}
 	t.line("")
-	rows := [][]string{{"REJECTED ROW", "ROUTE", "REASON"}}
+	rows := under(len(s.Rules.Rejections), "REJECTED ROW", "ROUTE", "REASON")
 	for _, row := range s.Rules.Rejections {
 		rows = append(rows, []string{row.ID, orDash(row.Route), row.Reason})
 	}
@@ -75,7 +75,7 @@ func (r *rulesStatus) lines() [][]string {
 
 // printRules shows a page of the rules.
 func printRules(t *tables, r *rulesAnswer) {
-	rows := [][]string{{"TENANT", "ROUTE", "FROM", "RATE", "OPTIONS"}}
+	rows := under(len(r.Rules), "TENANT", "ROUTE", "FROM", "RATE", "OPTIONS")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rule.rate(), orDash(rule.options())})
@@ -101,7 +101,7 @@ func printRefresh(t *tables, r *refreshAnswer) {
 
 // printReset shows what was reset.
 func printReset(t *tables, r *resetAnswer) {
-	rows := [][]string{{"BUCKET OF", "ROUTE", "HERE", "REDIS"}}
+	rows := under(len(r.Buckets), "BUCKET OF", "ROUTE", "HERE", "REDIS")
 	for _, b := range r.Buckets {
 		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
 	}
@@ -110,7 +110,7 @@ func printReset(t *tables, r *resetAnswer) {
 
 // printTop shows the buckets that refused most.
 func printTop(t *tables, a *topAnswer) {
-	rows := [][]string{{"REFUSED", "MAY BE LESS BY", "TENANT", "ROUTE"}}
+	rows := under(len(a.Buckets), "REFUSED", "MAY BE LESS BY", "TENANT", "ROUTE")
 	for _, b := range a.Buckets {
 		rows = append(rows, []string{decimal(b.Refused), decimal(b.Over), b.Tenant, b.Route})
 	}

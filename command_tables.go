@@ -30,6 +30,11 @@ func (t *tables) table(lines ...[]string) {
 	_ = writer.Flush() // a buffer takes all
 }
 
+// under begins a table of n lines with the names of its columns.
+func under(n int, names ...string) [][]string {
+	return append(make([][]string, 0, n+1), names)
+}
+
 // line adds a line of text of our own.
 func (t *tables) line(format string, arguments ...any) {
 	fmt.Fprintf(&t.text, format+"\n", arguments...)

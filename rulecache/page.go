@@ -81,8 +81,9 @@ type Candidate struct {
 // Candidates returns the places where Find looks for the rule of a tenant on a
 // route in so many layers, in its order: the first that holds a rule counts.
 func Candidates(tenant, route string, layers int) []Candidate {
-	var list []Candidate
-	for _, pair := range pairsFor(tenant, route) {
+	pairs := pairsFor(tenant, route)
+	list := make([]Candidate, 0, len(pairs)*layers)
+	for _, pair := range pairs {
 		for layer := range layers {
 			list = append(list, Candidate{Pair: pair, Layer: layer})
 		}
