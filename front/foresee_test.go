@@ -30,7 +30,7 @@ func TestForeseeIsWhatTakeDoes(t *testing.T) {
 		"prefetch": func(c *limittest.Clock) limit.Limiter { return prefetchOver(memoryOver(local(c), c), 1, c) },
 		"all":      func(c *limittest.Clock) limit.Limiter { return whole(local(c), c) },
 		"fallback": func(c *limittest.Clock) limit.Limiter {
-			return &front.Failover{Primary: down{}, Local: local(c), Instances: 3, Clock: c.Now}
+			return &front.Failover{Primary: down{}, Local: local(c), Instances: front.Fixed(3), Clock: c.Now}
 		},
 		"deny": func(c *limittest.Clock) limit.Limiter {
 			return &front.Failover{Primary: down{}, Local: local(c), Fallback: front.FallbackDeny, Clock: c.Now}
