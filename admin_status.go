@@ -20,6 +20,7 @@ type statusAnswer struct {
 	Caddy       string       `json:"caddy"`
 	Source      string       `json:"source"`
 	Instances   int          `json:"instances"`
+	Fleet       *fleetStatus `json:"fleet,omitempty"`
 	Fallback    string       `json:"fallback,omitempty"`
 	Redis       *redisStatus `json:"redis,omitempty"`
 	Rules       *rulesStatus `json:"rules,omitempty"`
@@ -106,7 +107,7 @@ func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 			Nodes: []nodeStatus{newNodeStatus(app.node.Status())},
 		}
 	}
-	answer.Rules = app.rulesStatus()
+	answer.Rules, answer.Fleet = app.rulesStatus(), app.fleetStatus()
 	return answer, nil
 }
 

@@ -462,3 +462,14 @@ func TestAdminNamesOfAnyKind(t *testing.T) {
 		require.Equal(t, 429.0, found, stored)
 	}
 }
+
+// TestAdminTellsTheFleet: what the gateways know of each other.
+func TestAdminTellsTheFleet(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+"\ninstances auto 4\n}", "rate_limit a {\n"+slow(5)+"\n}\nrespond ok"))
+	eventually(t, 15*time.Second, "it has counted itself", func() bool {
+		return at(t, g.asked("GET", "/rate_limit/status"), "fleet", "counted") == 1.0
+	})
+	require.Len(t, at(t, g.asked("GET", "/rate_limit/status"), "fleet", "rules"), 1)
+}

@@ -14,6 +14,9 @@ func printStatus(t *tables, s *statusAnswer) {
 		{"decides", s.Source},
 		{"instances", fmt.Sprint(s.Instances)},
 	}
+	if s.Fleet != nil {
+		lines = append(lines, []string{"fleet", s.Fleet.sentence()})
+	}
 	if s.Redis != nil {
 		lines = append(lines, []string{"fallback", s.Fallback})
 		for i := range s.Redis.Nodes {
@@ -71,6 +74,15 @@ func (r *rulesStatus) lines() [][]string {
 		lines = append(lines, []string{"rules error", fmt.Sprintf("%s (%d failures in a row)", r.LastError, r.Failures)})
 	}
 	return lines
+}
+
+// sentence is what the gateways know of each other, in words.
+func (f *fleetStatus) sentence() string {
+	text := fmt.Sprintf("%d gateways counted %s ago, %d with other rules than most", f.Counted, span(f.HeartbeatAgeSeconds), f.Disagree)
+	if f.LastError != "" {
+		text += ", and not since: " + f.LastError
+	}
+	return text
 }
 
 // printRules shows a page of the rules.

@@ -38,6 +38,7 @@ func answersToPrint() map[string]struct {
 		}),
 		"status_down": as(status, &statusAnswer{
 			Version: "v0.3.0", Caddy: "v2.11.9", Source: "deny", Instances: 3, Fallback: "deny", StaticRules: 2,
+			Fleet: &fleetStatus{Counted: 3, HeartbeatAgeSeconds: 2.5, Disagree: 1, LastError: "timeout", Rules: []fleetRules{{"00ff", 2}, {"none", 1}}},
 			Redis: &redisStatus{Nodes: []nodeStatus{{
 				Address: "127.0.0.1:6379/0", Breaker: "open", Since: &at,
 				LastError: &errorStatus{Reason: "timeout", At: at, AgoSeconds: 192.5},
