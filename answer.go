@@ -52,6 +52,8 @@ type answer struct {
 	published bool
 	fields    fields
 	writer    fieldWriter
+
+	retryAfter [1]string // the header's values, on a refusal
 }
 
 // answerKey is where a request's variables hold its answer.
