@@ -102,6 +102,7 @@ type App struct {
 	events   *eventQueue
 	origin   *caddy.Context     // of what the app tells
 	layouts  map[string]*layout // of the routes
+	handlers []*Handler         // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
 }
