@@ -18,7 +18,7 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// answered is an answer about one bucket, of 5 tokens.
+// decidedAs is an answer about one bucket, of 5 tokens.
 func decidedAs(what outcome, state limit.State) *answer {
 	a := new(answer)
 	a.add(charge{
