@@ -101,7 +101,9 @@ type App struct {
 	metrics  *metrics
 	refusals *refusals
 	events   *eventQueue
+	origin   *caddy.Context     // of what the app tells
 	layouts  map[string]*layout // of the routes
+	handlers []*Handler         // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
 }
@@ -162,7 +164,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 func (a *App) Start() error {
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
-		a.stops = append(a.stops, a.source.Start(a.settings))
+		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
 	}
 	if a.trigger != nil {
 		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
