@@ -94,13 +94,16 @@ type App struct {
 	client   *redisbucket.Client // nil without Redis
 	source   *rulecache.Source   // nil without PostgreSQL
 	settings rulecache.Settings
+	trigger  *runningTrigger // nil without one
 	fleet    *redisbucket.Heartbeat
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
 	metrics  *metrics
 	refusals *refusals
 	events   *eventQueue
+	origin   *caddy.Context     // of what the app tells
 	layouts  map[string]*layout // of the routes
+	handlers []*Handler         // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
 }
@@ -161,7 +164,10 @@ func (a *App) Provision(ctx caddy.Context) error {
 func (a *App) Start() error {
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
-		a.stops = append(a.stops, a.source.Start(a.settings))
+		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
+	}
+	if a.trigger != nil {
+		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
 	}
 	if a.client != nil {
 		stop := a.client.Start(a.observeRedis)
@@ -280,7 +286,7 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.settings = a.Rules.settings()
 	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
-	return nil
+	return a.provisionTrigger(ctx)
 }
 
 // onFailure returns what happens to requests that Redis cannot decide.

@@ -112,6 +112,7 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 func (a *answer) close(r *http.Request, status int, reason error) error {
 	a.closed = true
 	a.publish(r)
+	a.annotate(r.Context())
 	return caddyhttp.Error(status, reason)
 }
 
@@ -120,6 +121,7 @@ func (a *answer) close(r *http.Request, status int, reason error) error {
 func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &a.charges[violated]
 	a.about, a.closed = violated, true
+	a.annotate(r.Context())
 	header := w.Header()
 	a.fields.erase(header)
 	if c.shown() {

@@ -29,7 +29,7 @@ type Client struct {
 
 	view      atomic.Pointer[view]   // who serves what; nil while not started or not known
 	running   atomic.Bool            // between the first Start and the last stop
-	lost      atomic.Pointer[error]  // why the view is not known
+	lost      atomic.Pointer[loss]   // why it could not be said last who serves
 	successor atomic.Pointer[Client] // asked where this Client is not started
 	begun     chan struct{}          // closed when calls need not wait for the first view any more
 	onceBegun sync.Once
@@ -43,6 +43,12 @@ type Client struct {
 
 	observers
 	notes
+}
+
+// loss is why and when it could not be said who serves.
+type loss struct {
+	err error
+	at  time.Time
 }
 
 // scriptNames are the words of a script call, ready as arguments.
@@ -211,7 +217,7 @@ func (c *Client) notRunning() error {
 		return errNotStarted
 	}
 	if lost := c.lost.Load(); lost != nil {
-		return *lost
+		return lost.err
 	}
 	return errNotFound
 }

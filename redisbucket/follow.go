@@ -157,7 +157,7 @@ func (c *Client) missed(err error) {
 	if isSetup(err) {
 		wrapped = err
 	}
-	c.lost.Store(&wrapped)
+	c.lost.Store(&loss{wrapped, time.Now()})
 	c.beginOnce()
 	if kind := lostKind(err); c.lostTold.Swap(uint32(kind)) != uint32(kind) {
 		c.tell(Event{Kind: kind, Address: c.identity, Detail: Reason(wrapped)})

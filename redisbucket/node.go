@@ -18,7 +18,8 @@ import (
 type node struct {
 	client  *Client
 	address address
-	circuit *circuit  // nil where it is off
+	circuit *circuit // nil where it is off
+	traffic traffic
 	calls   sync.Pool // of *call
 
 	current      atomic.Pointer[generation] // nil while not started
@@ -131,7 +132,7 @@ func (n *node) troubled() bool {
 
 // status returns the state of the breaker and the connections now.
 func (n *node) status() NodeStatus {
-	status := NodeStatus{Address: n.address.String(), Breaker: n.breakerState()}
+	status := NodeStatus{Address: n.address.String(), Breaker: n.breakerState(), Traffic: n.traffic.read()}
 	if since := n.breakerSince.Load(); since != nil {
 		status.Since = *since
 	}

@@ -47,6 +47,9 @@ type NodeStatus struct {
 	// call or connection attempt; zero where there was none.
 	LastReason  string
 	LastFailure time.Time
+
+	// Traffic is what the server was asked since it serves.
+	Traffic Traffic
 }
 
 // Status returns the state of the breakers and the connections now.
@@ -63,8 +66,8 @@ func (c *Client) Status() Status {
 			status.LastReason, status.LastFailure = s.LastReason, s.LastFailure
 		}
 	}
-	if lost := c.lost.Load(); lost != nil && status.LastReason == "" {
-		status.LastReason = Reason(*lost)
+	if lost := c.lost.Load(); lost != nil && lost.at.After(status.LastFailure) {
+		status.LastReason, status.LastFailure = Reason(lost.err), lost.at
 	}
 	return status
 }

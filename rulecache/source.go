@@ -130,6 +130,12 @@ func (s *Source) Refresh(ctx context.Context) error {
 	}
 }
 
+// Changed tells the Source that the table may have changed, as a notification of
+// PostgreSQL does: it is asked soon, but in a storm of changes no more often than
+// every half second. It never blocks, and does nothing while nobody has started
+// the Source.
+func (s *Source) Changed() { s.poller.wake() }
+
 // Status returns how the Source fares.
 func (s *Source) Status() Status {
 	snapshot := s.snapshot.Load()
@@ -283,6 +289,7 @@ func (s *Source) failed(why fault) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Failures++
+	s.status.FailedLoads++
 	news := s.status.LastError != string(why)
 	s.status.LastError = string(why)
 	return news
@@ -294,6 +301,7 @@ func (s *Source) succeeded(now time.Time) bool {
 	defer s.mu.Unlock()
 	recovered := s.status.Failures > 0
 	s.status.Failures, s.status.LastError, s.status.LastSuccess = 0, "", now
+	s.status.Loads++
 	return recovered
 }
 
