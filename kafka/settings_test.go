@@ -72,7 +72,7 @@ func TestCaddyfile(t *testing.T) {
 
 	page, err := os.ReadFile("../docs/kafka.md")
 	require.NoError(t, err)
-	_, example, found := strings.Cut(string(page), "```text\n")
+	_, example, found := strings.Cut(string(page), "```caddyfile\n")
 	require.True(t, found)
 	example, _, _ = strings.Cut(example, "```")
 	_, _, err = caddyconfig.GetAdapter("caddyfile").Adapt([]byte(example), map[string]any{"filename": "Caddyfile"})
