@@ -244,10 +244,14 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		reset     delta|epoch
 //		max_keys  <n>
 //		guest_secret <text>
+//		region    <name> <share>|auto {
+//			rebalance <duration>|off
+//			valid     <duration>
+//		}
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password, instances auto and region.
+// sentinel_password and instances auto.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -264,7 +268,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
 		"guest_secret": {parse: anyText(&a.GuestSecret)},
-		"region":       {},
+		"region":       {parse: a.parseRegion},
 	})
 }
 

@@ -195,7 +195,6 @@ func TestNotYetSupported(t *testing.T) {
 	globals := []string{
 		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
 		"instances auto 3",
-		"region eu 0.7",
 	}
 	for _, line := range globals {
 		_, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")

@@ -81,7 +81,6 @@ func notYetSupported(field, what string) error {
 func (a *App) refuseUnsupported() error {
 	settings := []unsupported{
 		{"instances_auto", "instances auto", a.InstancesAuto},
-		{"region", "region", a.Region != nil},
 	}
 	if r := a.Redis; r != nil {
 		settings = append(settings,
@@ -110,6 +109,9 @@ func (a *App) check() error {
 	if a.Rules != nil {
 		errs = append(errs, a.Rules.check())
 	}
+	if a.Region != nil {
+		errs = append(errs, a.Region.check(a.Rules != nil))
+	}
 	return errors.Join(errs...)
 }
 
@@ -131,6 +133,9 @@ func (a *App) texts() []text {
 			list = append(list, text{"redis.tls.ca_file", &t.CAFile}, text{"redis.tls.cert_file", &t.CertFile},
 				text{"redis.tls.key_file", &t.KeyFile}, text{"redis.tls.server_name", &t.ServerName})
 		}
+	}
+	if r := a.Region; r != nil {
+		list = append(list, text{"region.name", &r.Name})
 	}
 	if r := a.Rules; r != nil {
 		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})

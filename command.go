@@ -7,6 +7,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -19,7 +20,10 @@ func init() {
 
 'caddy rate-limit schema' prints the SQL of the table that holds the rules, with
 its optional columns and the trigger that tells the gateways about changes.`,
-		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(schemaCommand()) },
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.AddCommand(schemaCommand())
+			cmd.AddCommand(regionsCommand())
+		},
 	})
 }
 
@@ -34,6 +38,7 @@ func schemaCommand() *cobra.Command {
 	}
 	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table, with its schema if it needs one")
 	cmd.Flags().String("channel", rulecache.DefaultChannel, "channel of the notifications")
+	cmd.Flags().Bool("regions", false, "print the tables of the regions' shares instead, in the schema of the table")
 	return cmd
 }
 
@@ -45,6 +50,10 @@ func printSchema(flags caddycmd.Flags) (int, error) {
 	settings := rulecache.Settings{Channel: flags.String("channel")}
 	if err := settings.Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
+	}
+	if flags.Bool("regions") {
+		fmt.Print(regions.Schema(regionSchema(options.Table)))
+		return caddy.ExitCodeSuccess, nil
 	}
 	fmt.Print(rulecache.Schema(options.Table, settings.Channel))
 	return caddy.ExitCodeSuccess, nil

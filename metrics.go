@@ -159,7 +159,7 @@ type stateCollector struct{ app *App }
 
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc} {
+	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc, regionShareDesc, regionAgeDesc, regionSafeDesc} {
 		descs <- desc
 	}
 }
@@ -182,6 +182,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(breakerOpenDesc, open, status.Address)
 	}
+	s.app.collectRegion(gauge)
 	if s.app.source == nil {
 		return
 	}

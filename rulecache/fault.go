@@ -56,6 +56,10 @@ func redact(err error) fault {
 	return "connection failed"
 }
 
+// Describe returns an error of pgx in words that hold nothing of the DSN: the user,
+// the host and the database are left out.
+func Describe(err error) error { return redact(err) }
+
 // sqlFault puts what PostgreSQL answered into words.
 func sqlFault(code string) fault {
 	if len(code) != 5 {
