@@ -156,16 +156,27 @@ func sum(by map[string]float64) (total float64) {
 	return total
 }
 
+// drop takes out rows that are no longer needed. What is held of Everything then
+// stands for what is held of them too, so it is not let go of before the gateways
+// have read that they are gone.
+func (w *work) drop() (dropped []limit.Key) {
+	for key := range w.retired {
+		if w.within(w.after[key], w.after[Everything()]) {
+			dropped = append(dropped, key)
+			delete(w.after, key)
+		}
+	}
+	slices.SortFunc(dropped, compareKeys)
+	return dropped
+}
+
 // changes compares the rows with what they were.
 func (w *work) changes() Changes {
-	made := Changes{Version: w.books.Version, Reckoned: w.books.Due}
+	made := Changes{Version: w.books.Version, Reckoned: w.books.Due, Deleted: w.drop()}
 	for key, row := range w.after {
 		before, found := w.before[key]
-		switch {
-		case w.retired[key] && w.within(row, w.after[Everything()]):
-			made.Deleted = append(made.Deleted, key)
-			continue
-		case !found || !slices.Equal(before.Portions, row.Portions):
+		covers := key == Everything() && len(made.Deleted) > 0
+		if covers || !found || !slices.Equal(before.Portions, row.Portions) {
 			row.Version = w.next
 			made.Limits = append(made.Limits, *row)
 		}
@@ -174,8 +185,7 @@ func (w *work) changes() Changes {
 		}
 	}
 	slices.SortFunc(made.Limits, func(a, b Limit) int { return compareKeys(a.Key, b.Key) })
-	slices.SortFunc(made.Deleted, compareKeys)
-	if len(made.Limits) > 0 || len(made.Deleted) > 0 {
+	if len(made.Limits) > 0 {
 		made.Version = w.next
 	}
 	return made
