@@ -192,7 +192,7 @@ func TestRegionsFollowDemand(t *testing.T) {
 	cut := time.Now()
 	f.offer(t, map[string]int{"eu": 150}, func() bool { return f.share("us") <= 0.05 })
 	require.InDelta(t, 0.05, f.share("us"), 1e-9)
-	require.Contains(t, f.gateways["us"].log(), "the safe share is in force")
+	eventually(t, 10*time.Second, "it is said", func() bool { return strings.Contains(f.gateways["us"].log(), "the safe share is in force") })
 	f.offer(t, map[string]int{"eu": 150}, func() bool { return f.share("eu") > 0.9 })
 	t.Logf("eu has %.3f %v after us was cut off", f.share("eu"), time.Since(cut).Round(time.Second))
 	require.Greater(t, f.share("eu"), 0.9)

@@ -196,10 +196,12 @@ func (a *App) observeRegion(event regions.Event) {
 	switch event.Kind {
 	case regions.EventFailed, regions.EventUnknown, regions.EventJobFailed, regions.EventStoreFailed:
 		level = zapcore.ErrorLevel
-		fields = append(fields, zap.String("hint", "the tables are made by `caddy rate-limit schema --regions`, and the gateway needs SELECT, INSERT, UPDATE and DELETE on them"))
 	case regions.EventLapsed, regions.EventStored:
 		level = zapcore.WarnLevel
 	default:
+	}
+	if event.Err != nil && strings.Contains(event.Err.Error(), "SQLSTATE 42") { // a table or a right is missing
+		fields = append(fields, zap.String("hint", "the tables are made by `caddy rate-limit schema --regions`, and the gateway needs SELECT, INSERT, UPDATE and DELETE on them"))
 	}
 	a.logger.Log(level, "region: "+event.Kind.String(), fields...)
 }

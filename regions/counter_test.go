@@ -54,7 +54,7 @@ func TestCounterUnderAFlood(t *testing.T) {
 	c := newCounter()
 	random := rand.New(rand.NewPCG(1, 1))
 	c.chance = random.Float64
-	const rounds = 200_000
+	const rounds = 50_000
 	asked := 0.0
 	for i := range rounds {
 		c.add(limit.Key{Tenant: fmt.Sprintf("made-up-%d", i), Route: "api"}, 1)

@@ -34,6 +34,7 @@ type poller struct {
 	stored    Share // what the store holds
 	settings  Settings
 	told      bool // that no share is known
+	shown     *Shares
 }
 
 // run polls until ctx ends, and then takes the gateway back.
@@ -105,7 +106,10 @@ func (p *poller) poll(ctx context.Context) (changed bool) {
 	}
 	p.failures = 0
 	if changed {
-		p.observe(Event{Kind: EventShares})
+		if fresh := p.source.member.force.Load().fresh; !fresh.gives(p.shown) {
+			p.shown = fresh
+			p.observe(Event{Kind: EventShares})
+		}
 		p.keep(ctx)
 	}
 	return changed

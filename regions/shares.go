@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"maps"
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -59,6 +60,11 @@ func (s *Shares) floor() Share {
 		least = min(least, share)
 	}
 	return max(least, Unknown)
+}
+
+// gives reports whether both give the same of every limit.
+func (s *Shares) gives(other *Shares) bool {
+	return other != nil && s.all == other.all && maps.Equal(s.own, other.own)
 }
 
 // flat are shares that are the same of every limit.
