@@ -35,7 +35,7 @@ func TestRegionShare(t *testing.T) {
 			t.Parallel()
 			g := startGateway(t, site(global(more), answers(handlers)))
 			eventually(t, 10*time.Second, "the rules are known", func() bool { return g.metric("caddy_rate_limit_rules") == 1 })
-			require.EqualValues(t, 0.7, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
+			require.Equal(t, 0.7, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
 			for _, test := range []struct {
 				path, tenant string
 				limit        int
@@ -236,7 +236,7 @@ func TestRegionWithoutTables(t *testing.T) {
 	postgres.Stop(t)
 	g.start(federated("eu", servertest.Redis(t).URL(), dsn))
 	eventually(t, 10*time.Second, "it is said", func() bool { return strings.Contains(g.log(), "the safe share of an earlier run is in force") })
-	require.EqualValues(t, 0.05, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
+	require.Equal(t, 0.05, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
 	require.NotContains(t, g.log(), `"status":500`)
 }
 

@@ -155,7 +155,8 @@ func TestRowBeginsAsItsGatewaysGoByIt(t *testing.T) {
 		Limits:  []Limit{{Key: Everything(), Version: 7, Portions: []Portion{{"eu", 500_000, 500_000, 700_000}, {"us", 492_000, 292_000, 292_000}}}},
 		Demands: []Demand{
 			{hot, "us", 5000},
-			{Everything(), "eu", 50_000}, {Everything(), "us", 45_000},
+			{Everything(), "eu", 50_000},
+			{Everything(), "us", 45_000},
 		},
 	}
 	made := books.rebalance()

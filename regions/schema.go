@@ -30,8 +30,9 @@ func tables() map[string]string {
 
 // within puts the names of the tables into SQL.
 func within(sql, namespace string) string {
-	var pairs []string
-	for word, name := range tables() {
+	names := tables()
+	pairs := make([]string, 0, 2*len(names))
+	for word, name := range names {
 		identifier := pgx.Identifier{name}
 		if namespace != "" {
 			identifier = pgx.Identifier{namespace, name}
