@@ -6,7 +6,7 @@ CADDY_VERSION ?= $(shell go list -m -f '{{.Version}}' github.com/caddyserver/cad
 # The tools have a go.mod of their own, so that this module stays free of them.
 TOOL = go tool -modfile=tools/go.mod
 
-.PHONY: run test bench lint fmt build
+.PHONY: run test bench bench-quick bench-smoke bench-once lint fmt build
 
 # Caddy with the quickstart on http://localhost:8080; it needs Go and nothing else.
 run:
@@ -17,8 +17,24 @@ test:
 	@scripts/servers
 	go test -race ./...
 
-# Every benchmark once, so that none rots. To measure: go test -bench . -run '^$$' ./localbucket
+# A gateway with this module, without it and with others in its place, under
+# load: ten minutes on an otherwise idle machine, written to bench/RESULTS.md.
 bench:
+	@scripts/servers redis-server wrk
+	cd bench && go run . -out RESULTS.md -plot ../docs/benchmark.svg
+
+# The main part of it in a minute and a half; it writes nothing.
+bench-quick:
+	@scripts/servers redis-server wrk
+	cd bench && go run . -plan quick
+
+# Whether it still works, in half a minute. Its figures say nothing.
+bench-smoke:
+	@scripts/servers redis-server wrk
+	cd bench && go vet ./... && go test ./... && go run . -plan smoke
+
+# Every Go benchmark once, so that none rots. To measure: go test -bench . -run '^$$' ./localbucket
+bench-once:
 	@scripts/servers
 	go test -race -run '^$$' -bench . -benchtime 1x ./...
 
@@ -28,6 +44,8 @@ lint:
 	@scripts/formatted
 	@scripts/links
 	$(TOOL) golangci-lint run ./...
+	cd bench && go mod tidy -diff
+	cd bench && go tool -modfile=../tools/go.mod golangci-lint run ./...
 
 fmt:
 	$(TOOL) gofumpt -w .

@@ -49,10 +49,16 @@ type App struct {
 	Default *Limit `json:"default,omitempty"`
 
 	// How many gateways share the limits, from 1 to 100,000. While Redis cannot
-	// answer, each of them gives this part of every limit. Default: 1.
+	// answer, each of them gives this part of every limit. With `instances_auto`,
+	// the number that counts until they have counted themselves, and required.
+	// Default: 1.
 	Instances *int `json:"instances,omitempty"`
 
-	// Whether the gateways count themselves. Not yet supported. Default: false.
+	// Whether the gateways count themselves, by a heartbeat that each keeps in
+	// Redis: a gateway that joins counts at once, one that is gone for 5 s and not
+	// back within 10 s counts no more, and during an outage the last number stays.
+	// All gateways should have it or none, because those without it are not
+	// counted. Redis is required. Default: false.
 	InstancesAuto bool `json:"instances_auto,omitempty"`
 
 	// What happens to a request while Redis cannot answer: `local` limits in this
@@ -90,6 +96,7 @@ type App struct {
 	node     *redisbucket.Node // nil without Redis
 	source   *rulecache.Source // nil without PostgreSQL
 	settings rulecache.Settings
+	fleet    *redisbucket.Heartbeat
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
 	metrics  *metrics
@@ -160,7 +167,8 @@ func (a *App) Start() error {
 		a.stops = append(a.stops, a.regions.Start(a.regionSettings))
 	}
 	if a.node != nil {
-		a.stops = append(a.stops, a.node.Start(a.observeRedis))
+		stop := a.node.Start(a.observeRedis)
+		a.stops = append(a.stops, a.startFleet(), stop)
 		ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
 		defer cancel()
 		a.node.Warm(ctx)
@@ -232,6 +240,9 @@ func (a *App) provisionLimiter() error {
 	}
 	a.releases = append(a.releases, release)
 	a.node = node
+	if err := a.provisionFleet(identity); err != nil {
+		return err
+	}
 	a.limiter, err = a.shared(local)
 	return err
 }
@@ -246,12 +257,12 @@ func (a *App) shared(local limit.Limiter) (limit.Limiter, error) {
 	inRedis := redisbucket.New(a.node, a.Redis.keyPrefix())
 	remembered := &front.Memory{Next: inRedis, Store: a.memory.refusals}
 	split := &front.Shards{Next: remembered}
-	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: int64(a.instances())}
+	ahead := &front.Prefetch{Next: split, Store: a.memory.ahead, Instances: a.sharers}
 	return &front.Failover{
 		Primary:   ahead,
 		Local:     local,
 		Timeout:   a.Redis.timeout(),
-		Instances: int64(a.instances()),
+		Instances: a.sharers,
 		Fallback:  fallback,
 		DenyFor:   a.Redis.openTime(),
 		OnError:   countRedisError,
@@ -286,13 +297,6 @@ func (a *App) onFailure() (front.Fallback, error) {
 		return 0, fmt.Errorf("fallback: %w", err)
 	}
 	return fallback, nil
-}
-
-func (a *App) instances() int {
-	if a.Instances == nil {
-		return 1
-	}
-	return *a.Instances
 }
 
 func (a *App) maxKeys() int {

@@ -238,7 +238,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		}
 //		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>]
 //		default   <n>/<unit> [burst <n>]
-//		instances <n>
+//		instances <n> | auto <n until known>
 //		fallback  local|allow|deny
 //		headers   legacy|ietf|both|off
 //		reset     delta|epoch
@@ -251,7 +251,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //	}
 //
 // Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password and instances auto.
+// sentinel_password.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -289,19 +289,6 @@ func (a *App) parseFallback(d *caddyfile.Dispenser) error {
 		return err
 	}
 	_, err := a.onFailure()
-	return located(d, err)
-}
-
-func (a *App) parseInstances(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	switch {
-	case len(args) > 0 && args[0] == "auto":
-		return d.Err("instances auto is not yet supported")
-	case len(args) != 1:
-		return d.ArgErr()
-	}
-	n, err := parseInteger("instances", args[0], instanceBounds)
-	a.Instances = &n
 	return located(d, err)
 }
 

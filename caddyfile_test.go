@@ -152,6 +152,14 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances 0", global("instances 0"), "allowed are 1 to 100000"},
 		{"instances -1", global("instances -1"), "allowed are 1 to 100000"},
 		{"instances x", global("instances x"), "not a whole number"},
+		{"instances auto alone", global("instances auto"), "auto and the number that counts until the gateways know each other"},
+		{"instances auto 0", global("instances auto 0"), "allowed are 1 to 100000"},
+		{"instances auto x", global("instances auto x"), "not a whole number"},
+		{"instances auto with too many", global("instances auto 3 4"), "such as auto 3"},
+		{"instances 3 auto", global("instances 3 auto"), "such as auto 3"},
+		{"instances auto twice", global("instances auto 3\ninstances auto 3"), "twice"},
+		{"instances fixed and auto", global("instances 3\ninstances auto 3"), "twice"},
+		{"instances without a number", global("instances"), "a number from 1 to 100000"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
 		{"fallback maybe", global("fallback maybe"), "allowed are local, allow and deny"},
 		{"headers maybe", directive("headers maybe"), "allowed are legacy, ietf, both, off"},
@@ -194,7 +202,6 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 func TestNotYetSupported(t *testing.T) {
 	globals := []string{
 		"redis redis://a redis://b", "redis redis://a {\nmode cluster\n}", "redis redis://a {\nsentinel_user u\n}",
-		"instances auto 3",
 	}
 	for _, line := range globals {
 		_, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")

@@ -79,9 +79,7 @@ func notYetSupported(field, what string) error {
 
 // refuseUnsupported names what the configuration may hold, but this version does not do.
 func (a *App) refuseUnsupported() error {
-	settings := []unsupported{
-		{"instances_auto", "instances auto", a.InstancesAuto},
-	}
+	var settings []unsupported
 	if r := a.Redis; r != nil {
 		settings = append(settings,
 			unsupported{"redis.urls", "more than one url", len(r.URLs) > 1},
@@ -98,7 +96,7 @@ func (a *App) check() error {
 	_, err := a.onFailure()
 	errs := []error{
 		err,
-		instanceBounds.check("instances", a.instances()),
+		a.checkInstances(),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
 		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		oneOf("reset", a.Reset, resetDelta, resetEpoch),

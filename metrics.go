@@ -159,7 +159,10 @@ type stateCollector struct{ app *App }
 
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc, regionShareDesc, regionAgeDesc, regionSafeDesc} {
+	for _, desc := range []*prometheus.Desc{
+		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc,
+		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc,
+	} {
 		descs <- desc
 	}
 }
@@ -183,6 +186,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(breakerOpenDesc, open, status.Address)
 	}
 	s.app.collectRegion(gauge)
+	s.app.collectFleet(gauge)
 	if s.app.source == nil {
 		return
 	}

@@ -20,6 +20,7 @@ var (
 	stores  = caddy.NewUsagePool() // buckets in memory, and what stands before those in Redis
 	sources = caddy.NewUsagePool() // rules
 	shares  = caddy.NewUsagePool() // of regions
+	fleets  = caddy.NewUsagePool() // what gateways know of each other, where they count themselves
 )
 
 func takeNode(options redisbucket.Options) (*redisbucket.Node, func() error, error) {
@@ -38,6 +39,11 @@ func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
 		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore()}, nil
 	})
+}
+
+// takeHeartbeat returns the heartbeat for the Redis and key prefix of an identity.
+func takeHeartbeat(identity, prefix string) (*redisbucket.Heartbeat, func() error, error) {
+	return take(fleets, identity, func() (*redisbucket.Heartbeat, error) { return redisbucket.NewHeartbeat(prefix), nil })
 }
 
 // bound sets how many buckets each of the stores keeps at most, until release.

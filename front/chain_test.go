@@ -72,7 +72,7 @@ func memoryOver(next limit.Limiter, clock *limittest.Clock) *front.Memory {
 }
 
 func prefetchOver(next limit.Limiter, instances int64, clock *limittest.Clock) *front.Prefetch {
-	return &front.Prefetch{Next: next, Store: front.NewPrefetchStore(), Instances: instances, Clock: clock.Now}
+	return &front.Prefetch{Next: next, Store: front.NewPrefetchStore(), Instances: front.Fixed(instances), Clock: clock.Now}
 }
 
 // TestSuite holds each layer, and the chains of them, to what every Limiter does.

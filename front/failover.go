@@ -67,9 +67,10 @@ type Failover struct {
 	// request's Deadline, unless that is set already. Default: DefaultTimeout.
 	Timeout time.Duration
 
-	// Instances is how many instances share a limit when they cannot ask the
-	// primary: each gives limit.Rule.Share of it. Default: 1.
-	Instances int64
+	// Instances tells how many instances share a limit when they cannot ask the
+	// primary: each gives limit.Rule.Share of it. It is asked at each such decision,
+	// on the request's goroutine; less than 1 counts as 1. Default: 1.
+	Instances func() int64
 
 	// Fallback is what happens where the primary fails. Default: FallbackLocal.
 	Fallback Fallback
@@ -152,10 +153,10 @@ func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Deci
 // and lowers a cost above the least of them. A cost that is over a whole capacity
 // stays, so that it is still refused for good.
 func (f *Failover) share(req *limit.Request, shares []limit.Bucket) []limit.Bucket {
-	cost, possible := req.Cost, true
+	cost, possible, instances := req.Cost, true, counted(f.Instances)
 	for _, bucket := range req.Buckets {
 		possible = possible && req.Cost <= bucket.Rule.Capacity
-		bucket.Rule = bucket.Rule.Share(f.Instances)
+		bucket.Rule = bucket.Rule.Share(instances)
 		cost = min(cost, bucket.Rule.Capacity)
 		shares = append(shares, bucket)
 	}

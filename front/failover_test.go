@@ -199,7 +199,7 @@ func TestF4Shares(t *testing.T) {
 	for _, c := range []struct{ capacity, instances, want int64 }{
 		{10, 3, 3}, {2, 3, 1}, {10, 1, 10}, {10, 0, 10}, {1000, 7, 142}, {1, 100_000, 1},
 	} {
-		f := &front.Failover{Primary: down{}, Local: local(new(limittest.Clock)), Instances: c.instances}
+		f := &front.Failover{Primary: down{}, Local: local(new(limittest.Clock)), Instances: front.Fixed(c.instances)}
 		request := requestFor(bucketOf(t, "a", c.capacity, 0.001))
 		request.Count = c.capacity
 		d, err := f.Take(context.Background(), request)
@@ -210,8 +210,8 @@ func TestF4Shares(t *testing.T) {
 
 	clock := new(limittest.Clock)
 	buckets := local(clock)
-	three := &front.Failover{Primary: down{}, Local: buckets, Instances: 3}
-	six := &front.Failover{Primary: down{}, Local: buckets, Instances: 6}
+	three := &front.Failover{Primary: down{}, Local: buckets, Instances: front.Fixed(3)}
+	six := &front.Failover{Primary: down{}, Local: buckets, Instances: front.Fixed(6)}
 	request := requestFor(bucketOf(t, "a", 10, 0.001))
 	d, err := three.Take(context.Background(), request)
 	require.NoError(t, err)
@@ -222,6 +222,28 @@ func TestF4Shares(t *testing.T) {
 		require.Equal(t, want, d.Granted, "2 left are cut to 1")
 		require.Zero(t, d.First.Remaining)
 	}
+}
+
+// TestF4SharesOfANumberThatChanges asks for the number at each decision: more
+// instances cut what is left here, fewer give more of what refills.
+func TestF4SharesOfANumberThatChanges(t *testing.T) {
+	t.Parallel()
+	instances := int64(3)
+	clock := new(limittest.Clock)
+	f := &front.Failover{Primary: down{}, Local: local(clock), Instances: func() int64 { return instances }}
+	request := requestFor(bucketOf(t, "a", 10, 1))
+	for _, step := range []struct{ instances, granted, remaining int64 }{
+		{3, 1, 2}, {6, 1, 0}, {6, 0, 0}, {1, 0, 0},
+	} {
+		instances = step.instances
+		d, err := f.Take(context.Background(), request)
+		require.NoError(t, err)
+		require.Equal(t, []int64{step.granted, step.remaining}, []int64{d.Granted, d.First.Remaining}, step)
+	}
+	clock.Advance(t, time.Minute)
+	d, err := f.Take(context.Background(), request)
+	require.NoError(t, err)
+	require.Equal(t, int64(9), d.First.Remaining, "alone, it gives the whole")
 }
 
 func TestShareOfTheCost(t *testing.T) {
@@ -241,7 +263,7 @@ func TestShareOfTheCost(t *testing.T) {
 		"a share that is too small": {2, []int64{2}, 1},
 	} {
 		fallback := &fake{}
-		f := &front.Failover{Primary: down{}, Local: fallback, Instances: 3}
+		f := &front.Failover{Primary: down{}, Local: fallback, Instances: front.Fixed(3)}
 		request := limit.Request{Cost: c.cost, Count: 1}
 		for i, capacity := range c.capacities {
 			request.Buckets = append(request.Buckets, bucketOf(t, fmt.Sprint(i), capacity, 1))
@@ -263,7 +285,7 @@ func TestShareOfTheCost(t *testing.T) {
 func TestCostOfAShare(t *testing.T) {
 	t.Parallel()
 	clock := new(limittest.Clock)
-	f := &front.Failover{Primary: down{}, Local: local(clock), Instances: 3}
+	f := &front.Failover{Primary: down{}, Local: local(clock), Instances: front.Fixed(3)}
 	request := limit.Request{Buckets: []limit.Bucket{bucketOf(t, "a", 10, 1)}, Cost: 5, Count: 1}
 	for range 2 {
 		d, err := f.Take(context.Background(), request)
@@ -309,7 +331,7 @@ func TestFallbackWords(t *testing.T) {
 func TestAllocatesNothing(t *testing.T) {
 	request := requestFor(bucketOf(t, "a", 1000, 1))
 	for name, primary := range map[string]limit.Limiter{"primary": local(new(limittest.Clock)), "fallback": down{}} {
-		f := &front.Failover{Primary: primary, Local: local(new(limittest.Clock)), Instances: 3}
+		f := &front.Failover{Primary: primary, Local: local(new(limittest.Clock)), Instances: front.Fixed(3)}
 		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = f.Take(context.Background(), request) }), name)
 	}
 }
@@ -321,7 +343,7 @@ func BenchmarkFailover(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			f := &front.Failover{
-				Primary: primary, Instances: 3,
+				Primary: primary, Instances: front.Fixed(3),
 				Local: localbucket.New(localbucket.NewStore(), localbucket.Options{}),
 			}
 			request := requestFor(bucketOf(b, "a", 1000, 1))

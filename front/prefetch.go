@@ -42,8 +42,9 @@ type Prefetch struct {
 	// Store is what is in hand.
 	Store *PrefetchStore
 
-	// Instances is how many instances take from the same buckets. Default: 1.
-	Instances int64
+	// Instances tells how many instances take from the same buckets. It is asked on
+	// the request's goroutine and must not block. Default: 1.
+	Instances func() int64
 
 	// Clock tells the time. Default: time.Now.
 	Clock func() time.Time
@@ -121,7 +122,7 @@ func (p *Prefetch) turn(key storeKey, rule *limit.Rule) turn {
 		}
 		return turn{}
 	}
-	if n := h.wanted(now, max(1, p.Instances)); n > 1 {
+	if n := h.wanted(now, counted(p.Instances)); n > 1 {
 		h.call = newCall(n)
 		return turn{move: fetches, call: h.call}
 	}

@@ -123,7 +123,7 @@ func TestPrefetchOfOneHotKey(t *testing.T) {
 		var all crowd
 		var group sync.WaitGroup
 		for i := range instances {
-			prefetch := &front.Prefetch{Next: next, Store: front.NewPrefetchStore(), Instances: instances}
+			prefetch := &front.Prefetch{Next: next, Store: front.NewPrefetchStore(), Instances: front.Fixed(instances)}
 			random := rand.New(rand.NewPCG(uint64(i), 20))
 			group.Go(func() {
 				for at := range 200 + each {
@@ -162,7 +162,7 @@ func TestPrefetchUnderRace(t *testing.T) {
 	for worker := range 8 {
 		group.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(worker), 14))
-			prefetch := &front.Prefetch{Next: next, Store: stores[worker%2], Instances: 2, Clock: now}
+			prefetch := &front.Prefetch{Next: next, Store: stores[worker%2], Instances: front.Fixed(2), Clock: now}
 			for range 1500 {
 				a := bucketOf(t, fmt.Sprint(random.IntN(1+worker/4)), 1_000_000, 1_000_000)
 				a.Rule.Prefetch = 40

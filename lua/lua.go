@@ -1,7 +1,8 @@
 // Package lua holds the one script that takes tokens in Redis. It is written as
 // a short way for the usual entry, of one token bucket, and a long way for all
 // others: one file for what the algorithms share, one for each algorithm, and
-// take.lua, whose header describes the keys, the arguments and the reply.
+// take.lua, whose header describes the keys, the arguments and the reply. Beside
+// it there is heartbeat.lua, by which gateways count themselves.
 package lua
 
 import (
@@ -26,6 +27,8 @@ var (
 	slidingWindowCounter string
 	//go:embed take.lua
 	take string
+	//go:embed heartbeat.lua
+	heartbeat string
 )
 
 // Script is a Lua script as EVAL and EVALSHA name it.
@@ -40,7 +43,15 @@ type Script struct {
 // Take returns the script that takes tokens. Every call returns the same text,
 // so a server caches it once whatever the rules are.
 func Take() Script {
-	text := stripped(strings.Join([]string{clock, oneBucket, state, tokenBucket, slidingWindowLog, slidingWindowCounter, take}, "\n"))
+	return newScript(clock, oneBucket, state, tokenBucket, slidingWindowLog, slidingWindowCounter, take)
+}
+
+// Heartbeat returns the script that notes that a process lives and counts those
+// that do. Its header describes the keys, the arguments and the reply.
+func Heartbeat() Script { return newScript(heartbeat) }
+
+func newScript(parts ...string) Script {
+	text := stripped(strings.Join(parts, "\n"))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 }

@@ -77,8 +77,17 @@ func replyReason(err error) string {
 	case "ASK":
 		return "moved"
 	default:
-		return "other"
+		return unclassed(err)
 	}
+}
+
+// unclassed is the reason where a reply has no class of its own. A script whose
+// user may not run one of its commands is told so in words alone.
+func unclassed(err error) string {
+	if strings.Contains(err.Error(), "The user executing the script can't") {
+		return "noperm"
+	}
+	return "other"
 }
 
 func transportReason(err error) string {

@@ -151,6 +151,10 @@ func TestLeastRights(t *testing.T) {
 	}
 	require.NoError(t, l.Reset(t.Context(), theKey))
 	require.Empty(t, l.node.Status().LastReason)
+
+	require.NoError(t, server.Client(t).Do(t.Context(), "acl", "setuser", "limiter", "-hset").Err())
+	_, err := quick(l, rule(t, 3, 0.001))
+	require.Equal(t, "noperm", Reason(err), "%v", err)
 }
 
 // TestO2ScriptCache: one text whatever the rules are.

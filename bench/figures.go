@@ -1,0 +1,90 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sample is one measurement of one cell.
+type sample struct {
+	shot
+	reading
+	flood      bool
+	unexpected int64 // requests that did not end as they should have
+}
+
+// rate is the answers per second that are measured: those that refuse, in a flood.
+func (s sample) rate() float64 {
+	if s.flood {
+		return float64(s.statuses) / s.took.Seconds()
+	}
+	return float64(s.requests) / s.took.Seconds()
+}
+
+// admitted is the requests per second that passed.
+func (s sample) admitted() float64 { return float64(s.requests-s.statuses) / s.took.Seconds() }
+
+// each is a part of what is counted, for one request.
+func (s sample) each(whole float64) float64 { return whole / float64(s.requests) }
+
+// localPart is the part of the requests that were decided in memory although there
+// is a Redis.
+func (s sample) localPart() float64 { return s.each(float64(s.local)) }
+
+// callsPerSecond is how often Redis was asked.
+func (s sample) callsPerSecond() float64 { return float64(s.calls) / s.took.Seconds() }
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// median is the middle of the values, or between the two in the middle; 0 of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// of takes one figure of each sample.
+func of(samples []sample, figure func(sample) float64) []float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = figure(s)
+	}
+	return values
+}
+
+// paired is the median of the ratios of rates within the same round, so that what
+// slows the machine for a while slows both.
+func paired(over, under []sample) float64 {
+	ratios := make([]float64, 0, len(over))
+	for i := range min(len(over), len(under)) {
+		if base := under[i].rate(); base > 0 {
+			ratios = append(ratios, over[i].rate()/base)
+		}
+	}
+	return median(ratios)
+}
+
+// grouped writes a number with commas between the thousands.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	var parts []string
+	for len(digits) > 3 {
+		parts = append(parts, digits[len(digits)-3:])
+		digits = digits[:len(digits)-3]
+	}
+	parts = append(parts, digits)
+	slices.Reverse(parts)
+	return sign + strings.Join(parts, ",")
+}

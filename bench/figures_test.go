@@ -1,0 +1,71 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0},
+		{[]float64{3}, 3},
+		{[]float64{9, 1, 5}, 5},
+		{[]float64{4, 1, 3, 2}, 2.5},
+	} {
+		before := append([]float64(nil), test.values...)
+		require.Equal(t, test.want, median(test.values))
+		require.Equal(t, before, test.values, "the order of rounds is kept, because others pair by it")
+	}
+}
+
+// rates are samples of a second each with so many answers.
+func rates(perSecond ...int64) []sample {
+	samples := make([]sample, len(perSecond))
+	for i, n := range perSecond {
+		samples[i] = sample{shot: shot{requests: n, took: time.Second}}
+	}
+	return samples
+}
+
+func TestPairedComparesWithinARound(t *testing.T) {
+	t.Parallel()
+	// The machine is ten times slower in the second round: the ratio stays.
+	require.InDelta(t, 0.9, paired(rates(900, 90, 900), rates(1000, 100, 1000)), 1e-9)
+	require.Zero(t, paired(rates(1), nil))
+	require.Zero(t, paired(rates(1), rates(0)), "nothing to compare with")
+}
+
+func TestFloodCountsRefusals(t *testing.T) {
+	t.Parallel()
+	s := sample{shot: shot{requests: 1000, statuses: 900, took: 2 * time.Second}}
+	require.Equal(t, 500.0, s.rate())
+	s.flood = true
+	require.Equal(t, 450.0, s.rate())
+	require.Equal(t, 50.0, s.admitted())
+}
+
+func TestSurprises(t *testing.T) {
+	t.Parallel()
+	ordinary := cell{name: nameAlone}
+	require.Zero(t, ordinary.surprises(shot{requests: 10, took: time.Second}))
+	require.EqualValues(t, 3, ordinary.surprises(shot{requests: 10, statuses: 2, broken: 1, took: time.Second}))
+
+	ours, refuses := cell{name: nameStrict, flood: true}, cell{name: nameRefuse, flood: true}
+	require.Zero(t, ours.surprises(shot{requests: 10_000, statuses: 9_800, took: time.Second}), "200 may pass in a second")
+	require.EqualValues(t, 9_400, ours.surprises(shot{requests: 10_000, took: time.Second}), "10,000 may not")
+	require.Zero(t, refuses.surprises(shot{requests: 10_000, statuses: 10_000, took: time.Second}))
+	require.EqualValues(t, 1, refuses.surprises(shot{requests: 10_000, statuses: 9_999, took: time.Second}))
+}
+
+func TestGrouped(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 100_000: "100,000", 1_234_567: "1,234,567", -1000: "-1,000"} {
+		require.Equal(t, want, grouped(n))
+	}
+}

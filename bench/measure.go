@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// spot is a cell's place in its plan.
+type spot struct{ group, cell int }
+
+// measure does what the plan says.
+func (l *laboratory) measure(ctx context.Context, p plan) (*results, error) {
+	r := newResults(p)
+	var err error
+	if r.memory, err = l.compareMemory(ctx, p.touched); err != nil {
+		return nil, err
+	}
+	say("starting the gateways")
+	for _, g := range p.groups {
+		if err := l.start(ctx, g.cells); err != nil {
+			return nil, err
+		}
+	}
+	if p.warm {
+		if err := l.warm(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	order := spots(p)
+	for round := range p.rounds {
+		say("round %d of %d", round+1, p.rounds)
+		for _, at := range order {
+			g := p.groups[at.group]
+			s, err := l.sample(ctx, g.cells[at.cell], g.load, time.Duration(p.seconds)*time.Second)
+			if err != nil {
+				return nil, fmt.Errorf("measuring %s (%s): %w", g.cells[at.cell].name, g.heading(), err)
+			}
+			r.add(at, s)
+		}
+		slices.Reverse(order)
+	}
+	return r, nil
+}
+
+// spots are all cells, those of a group next to each other.
+func spots(p plan) []spot {
+	var all []spot
+	for i, g := range p.groups {
+		for j := range g.cells {
+			all = append(all, spot{i, j})
+		}
+	}
+	return all
+}
+
+// warm puts each gateway under load for a second that does not count.
+func (l *laboratory) warm(ctx context.Context, p plan) error {
+	say("warming up")
+	seen := map[site]bool{}
+	for _, g := range p.groups {
+		for _, c := range g.cells {
+			if seen[c.site] {
+				continue
+			}
+			seen[c.site] = true
+			if _, err := l.wrk.fire(ctx, l.gateways[c.site].addr, g.load, time.Second); err != nil {
+				return fmt.Errorf("warming up %s: %w", c.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sample measures a cell once.
+func (l *laboratory) sample(ctx context.Context, c cell, load load, length time.Duration) (sample, error) {
+	g := l.gateways[c.site]
+	s := sample{flood: c.flood}
+	if c.flood {
+		if err := g.drain(ctx); err != nil {
+			return sample{}, err
+		}
+	}
+	before, err := l.reading(ctx, c)
+	if err != nil {
+		return sample{}, err
+	}
+	watched := make(chan int64, 1)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { watched <- g.watch(watching, c) }()
+	s.shot, err = l.wrk.fire(ctx, g.addr, load, length)
+	stop()
+	odd := <-watched
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := l.reading(ctx, c)
+	if err != nil {
+		return sample{}, err
+	}
+	s.reading = after.minus(before)
+	s.unexpected = odd + c.surprises(s.shot)
+	return s, nil
+}
+
+// surprises is how many of the requests did not end as they should have.
+func (c cell) surprises(s shot) int64 {
+	if !c.flood {
+		return s.broken + s.statuses
+	}
+	var most float64
+	if c.name != nameRefuse {
+		// A full bucket, and a second for the way; as much again from memory, if
+		// Redis is too slow now and then.
+		most = 2 * floodRate * (s.took.Seconds() + 2)
+	}
+	return s.broken + max(0, s.requests-s.statuses-int64(most))
+}
+
+// reading is what servers have counted so far.
+type reading struct {
+	gatewayCPU time.Duration
+	redisCPU   time.Duration
+	calls      int64 // of the cell's Redis command
+	local      int64 // decisions in the gateway's memory although it has a Redis
+	resident   int64 // bytes of the gateway, now
+}
+
+func (l *laboratory) reading(ctx context.Context, c cell) (reading, error) {
+	g := l.gateways[c.site]
+	used, err := g.usage()
+	if err != nil {
+		return reading{}, err
+	}
+	redis, err := l.redis.usage()
+	if err != nil {
+		return reading{}, err
+	}
+	r := reading{gatewayCPU: used.cpu, redisCPU: redis.cpu, resident: used.resident}
+	if r.calls, err = l.redis.calls(ctx, c.command); err != nil {
+		return reading{}, err
+	}
+	if c.site.global == withRedis {
+		r.local, err = g.local(ctx)
+	}
+	return r, err
+}
+
+// minus is what was counted since; memory is as it is now.
+func (r reading) minus(before reading) reading {
+	r.gatewayCPU -= before.gatewayCPU
+	r.redisCPU -= before.redisCPU
+	r.calls -= before.calls
+	r.local -= before.local
+	return r
+}

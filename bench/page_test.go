@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// made are results of the plan in which every sample has the same rate.
+func made(t *testing.T, name string) *results {
+	t.Helper()
+	p, err := planOf(options{plan: name})
+	require.NoError(t, err)
+	r := newResults(p)
+	for _, at := range spots(p) {
+		s := rates(20_000)[0]
+		if p.groups[at.group].cells[at.cell].flood {
+			s.flood, s.statuses = true, s.requests
+		}
+		for range p.rounds {
+			r.add(at, s)
+		}
+	}
+	r.memory = map[string]int64{nameBare: 50e6, nameAlone: 60e6, namePeer: 2400e6}
+	r.about, r.command = machine{cores: 2, day: "2026-01-01", commit: "abc", versions: []string{"go1"}}, p.command
+	return r
+}
+
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{planFull, planQuick, planSmoke} {
+		p, err := planOf(options{plan: name})
+		require.NoError(t, err)
+		for _, g := range p.groups {
+			seen := map[site]bool{}
+			for _, c := range g.cells {
+				require.False(t, seen[c.site], "%s, %s, %s is measured twice", name, g.heading(), c.name)
+				seen[c.site] = true
+			}
+		}
+	}
+	_, err := planOf(options{plan: "other"})
+	require.ErrorContains(t, err, `"other" is none of full, quick and smoke`)
+	p, err := planOf(options{plan: planFull, rounds: 7, seconds: 2})
+	require.NoError(t, err)
+	require.Equal(t, []int{7, 2}, []int{p.rounds, p.seconds})
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-rounds", "101"}, {"-seconds", "-1"}, {"full"}} {
+		_, err := parseOptions(args)
+		require.ErrorContains(t, err, "reading arguments")
+	}
+}
+
+func TestEveryGoalIsMeasuredByTheFullPlan(t *testing.T) {
+	t.Parallel()
+	r := made(t, planFull)
+	for _, g := range goals() {
+		_, measured := g.measured(r)
+		require.True(t, measured, g.what)
+	}
+	require.Equal(t, len(goals())+2, strings.Count(r.reach(), "\n"))
+}
+
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	more, less := goal{least: 0.8, aim: 0.9}, goal{least: 130, aim: 105, below: true}
+	require.Equal(t, []string{"**not met**", "met", "aim reached"}, []string{more.verdict(0.7), more.verdict(0.8), more.verdict(1)})
+	require.Equal(t, []string{"**not met**", "met", "aim reached"}, []string{less.verdict(131), less.verdict(130), less.verdict(0)})
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	text := made(t, planFull).markdown()
+	require.NotContains(t, text, "VOID")
+	require.NotContains(t, text, "NaN")
+	require.Contains(t, text, "| ours, in memory | 20,000 (20,000–20,000) | 1.000 |")
+	require.Contains(t, text, "resident memory at 100,000 tenants, of caddy-ratelimit's | 0.067 | 0.025 | 0.025 | aim reached |")
+}
+
+func TestVoid(t *testing.T) {
+	t.Parallel()
+	noisy := made(t, planQuick)
+	for i := range noisy.samples[0][1] {
+		noisy.samples[0][1][i].requests = 18_000
+	}
+	require.Contains(t, noisy.markdown(), "**VOID.** a handler that does nothing (Static answer, 100,000 tenants, uniform) had 0.900 of what bare Caddy had")
+	require.NoError(t, noisy.unexpected(), "a noisy machine breaks nothing")
+	require.NotContains(t, noisy.reach(), "met |", "a void run reaches nothing")
+	require.Contains(t, noisy.svg(), ">VOID: Requests per second")
+
+	broken := made(t, planQuick)
+	broken.samples[0][3][1].unexpected = 1234
+	require.Contains(t, broken.markdown(), "**VOID.** ours, in memory (Static answer, 100,000 tenants, uniform): 1,234 requests failed")
+	require.ErrorIs(t, broken.unexpected(), errUnexpected)
+}
+
+func TestCaution(t *testing.T) {
+	t.Parallel()
+	r := made(t, planQuick)
+	for i := range r.samples[0][4] {
+		r.samples[0][4][i].local = 5_000
+	}
+	require.Contains(t, r.markdown(), "**Caution.** ours, Redis (Static answer, 100,000 tenants, uniform) decided 25 % of the requests in memory")
+	require.Empty(t, made(t, planQuick).caveats())
+}
+
+func TestPlotIsWellFormed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{planFull, planQuick, planSmoke} {
+		text := made(t, name).svg()
+		decoder := xml.NewDecoder(strings.NewReader(text))
+		for {
+			_, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+		}
+		require.Contains(t, text, ">20,000 (1.00)</text>")
+		require.NotContains(t, text, "`")
+	}
+}
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	m := markers{"<!-- a -->", "<!-- b -->"}
+	for name, test := range map[string]struct{ page, want string }{
+		"no page":    {"", "<!-- a -->\nnew\n<!-- b -->\n"},
+		"no markers": {"# Page\n", "# Page\n\n<!-- a -->\nnew\n<!-- b -->\n"},
+		"markers":    {"x\n<!-- a -->\nold\n<!-- b -->\ny\n", "x\n<!-- a -->\nnew\n<!-- b -->\ny\n"},
+	} {
+		got, err := between(test.page, m, "new\n")
+		require.NoError(t, err)
+		require.Equal(t, test.want, got, name)
+		again, err := between(got, m, "new\n")
+		require.NoError(t, err)
+		require.Equal(t, got, again, name)
+	}
+	for _, page := range []string{"<!-- a -->", "<!-- b --><!-- a -->", "<!-- a --><!-- b --><!-- a --><!-- b -->"} {
+		_, err := between(page, m, "new")
+		require.ErrorContains(t, err, "once each", page)
+	}
+}
+
+func TestWriteBetweenKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, writeBetween(file, markers{"<!-- c -->", "<!-- d -->"}, "cluster"))
+	require.NoError(t, writeBetween(file, gatewayMarkers, "first"))
+	require.NoError(t, writeBetween(file, gatewayMarkers, "second"))
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "<!-- c -->\ncluster\n<!-- d -->\n\n<!-- gateway:begin -->\nsecond\n<!-- gateway:end -->\n", string(text))
+}
+
+func TestSiteLeavesNoPlaceholder(t *testing.T) {
+	t.Parallel()
+	p := places{addr: "127.0.0.1:1", admin: "127.0.0.1:2", dir: "/d", redis: "127.0.0.1:3", upstream: "127.0.0.1:4"}
+	for _, name := range []string{nameBare, nameNothing, namePing, nameRefuse, nameAlone, nameStrict, namePrefetch, namePeer} {
+		text := siteOf(name, answerProxy, limitWide).caddyfile(p)
+		require.NotRegexp(t, "ADDR|ADMIN|DIR|REDIS|UPSTREAM|GLOBAL|DIRECTIVE|ANSWER", text, name)
+	}
+}

@@ -1,0 +1,117 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddygate/ratelimit/redisbucket"
+)
+
+// provisionFleet takes the heartbeat, where the gateways count themselves. Where
+// they do not, there is none.
+func (a *App) provisionFleet(identity string) error {
+	if !a.InstancesAuto {
+		return nil
+	}
+	heartbeat, release, err := takeHeartbeat(identity, a.Redis.keyPrefix())
+	if err != nil {
+		return fmt.Errorf("instances_auto: %w", err)
+	}
+	a.releases = append(a.releases, release)
+	a.fleet = heartbeat
+	return nil
+}
+
+// startFleet keeps the heartbeat until stop, which must come before that of the node.
+func (a *App) startFleet() (stop func()) {
+	if a.fleet == nil {
+		return func() {}
+	}
+	return a.fleet.Start(a.node, redisbucket.HeartbeatOptions{
+		Until: int64(a.configuredInstances()), Rules: a.rulesHash, Observe: a.observeFleet,
+	})
+}
+
+// instances is by how many gateways limits are divided now: those that have
+// counted themselves, or the number of the configuration.
+func (a *App) instances() int {
+	if a.fleet == nil {
+		return a.configuredInstances()
+	}
+	return int(a.fleet.Instances(int64(a.configuredInstances())))
+}
+
+// sharers is instances for the limiters, which ask it at each decision.
+func (a *App) sharers() int64 { return int64(a.instances()) }
+
+func (a *App) configuredInstances() int {
+	if a.Instances == nil {
+		return 1
+	}
+	return *a.Instances
+}
+
+// rulesHash is that of the rules from PostgreSQL, empty while none are known, or,
+// without PostgreSQL, of the static ones.
+func (a *App) rulesHash() string {
+	rules := a.static
+	if a.source != nil {
+		rules = a.source.Snapshot()
+	}
+	if rules == nil {
+		return ""
+	}
+	return rules.Hash()
+}
+
+// checkInstances holds the number against its bounds, also the one that counts
+// until the gateways know each other.
+func (a *App) checkInstances() error {
+	bound := instanceBounds.check("instances", a.configuredInstances())
+	switch {
+	case !a.InstancesAuto:
+		return bound
+	case a.Redis == nil:
+		return errors.New("instances_auto: the gateways count themselves in Redis, so that redis is needed; without it a gateway shares its limits with nobody")
+	case a.Instances == nil:
+		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.min, instanceBounds.max)
+	}
+	return bound
+}
+
+// parseInstances reads `instances <n>` or `instances auto <n until known>`.
+func (a *App) parseInstances(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) > 0 && args[0] == "auto" {
+		a.InstancesAuto = true
+		args = args[1:]
+	}
+	if len(args) != 1 {
+		return d.Errf("instances takes a number from %d to %d, or auto and the number that counts until the gateways know each other, such as auto 3",
+			instanceBounds.min, instanceBounds.max)
+	}
+	n, err := parseInteger("instances", args[0], instanceBounds)
+	a.Instances = &n
+	return located(d, err)
+}
+
+// observeFleet logs what changes among the gateways. Each change of state comes once.
+func (a *App) observeFleet(event redisbucket.FleetEvent) {
+	fleet := event.Fleet
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int64("instances", fleet.Instances)}
+	switch event.Kind {
+	case redisbucket.InstancesChanged:
+		fields = append(fields, zap.Int64("before", event.Was), zap.Int64("counted", fleet.Counted))
+	case redisbucket.HeartbeatLost:
+		level, fields = zapcore.WarnLevel, append(fields, zap.String("reason", fleet.LastReason))
+	case redisbucket.RulesDisagree:
+		level, fields = zapcore.WarnLevel, append(fields, zap.Int64("counted", fleet.Counted), zap.Int64("disagree", fleet.Disagree()),
+			zap.String("hash", a.rulesHash()), zap.String("most", fleet.Rules[0].Hash))
+	default:
+	}
+	a.logger.Log(level, event.Kind.String(), fields...)
+}

@@ -1,0 +1,186 @@
+package redisbucket
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddygate/ratelimit/lua"
+)
+
+// The times of a Heartbeat, the same in every process.
+const (
+	// HeartbeatInterval is the time between two heartbeats, give or take a tenth.
+	HeartbeatInterval = time.Second
+	// HeartbeatExpiry is after how long without a heartbeat a process counts as gone.
+	HeartbeatExpiry = 5 * time.Second
+	// HeartbeatHold is how long a lower count must hold before it is believed.
+	HeartbeatHold = 2 * HeartbeatExpiry
+
+	heartbeatTimeout = 500 * time.Millisecond
+	disagreeAfter    = time.Minute
+)
+
+// rhythm is the times of a Heartbeat. Tests have shorter ones.
+type rhythm struct{ interval, expiry, hold, disagree time.Duration }
+
+func usualRhythm() rhythm {
+	return rhythm{HeartbeatInterval, HeartbeatExpiry, HeartbeatHold, disagreeAfter}
+}
+
+// Heartbeat makes this process known to the others that use one Redis with one
+// key prefix, and counts those that live. All of it goes by Redis' clock. It
+// outlives configurations, so that a reload counts nobody twice and forgets no
+// number, and keeps neither a logger nor a caller's context beyond a stop. It is
+// safe for concurrent use. Make one with NewHeartbeat.
+type Heartbeat struct {
+	id     string
+	script lua.Script
+	keys   []string
+	rhythm rhythm
+	clock  func() time.Time
+
+	inForce atomic.Int64 // of count, for requests
+
+	life sync.Mutex // held by Start and stop for as long as they take
+	end  func()     // ends the goroutine and waits for it
+	wake chan struct{}
+	past []any // what this process may be in Redis; the goroutine's, then the last stop's
+
+	mu       sync.Mutex // held while observers are told, so that none is after its stop
+	users    []*heartbeatUser
+	count    headcount
+	fleet    Fleet
+	alone    time.Time // when the row of heartbeats without an answer began
+	lost     bool      // that was told
+	disagree disagreement
+}
+
+type heartbeatUser struct {
+	node    *Node
+	options HeartbeatOptions
+}
+
+// HeartbeatOptions are one configuration's part of a Heartbeat.
+type HeartbeatOptions struct {
+	// Until is the number of instances that counts until they are known, as if it
+	// had been counted: a higher count is believed at once, a lower one after
+	// HeartbeatHold. Default: 1.
+	Until int64
+
+	// Rules tells the hash of the rules in force, of digits and letters, which the
+	// others are told; empty where there are none. Default: none.
+	Rules func() string
+
+	// Observe is told of events one after another, from another goroutine. It must
+	// neither block for long nor call the Heartbeat. Default: nobody is told.
+	Observe func(FleetEvent)
+}
+
+// NewHeartbeat returns a Heartbeat for the keys that begin with prefix, without
+// asking the network and without a goroutine. An empty prefix is DefaultPrefix.
+func NewHeartbeat(prefix string) *Heartbeat { return newHeartbeat(prefix, usualRhythm(), time.Now) }
+
+func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	// No tenant has a name with a tilde, so that no bucket is in these keys.
+	seen := prefix + ":{~instances}"
+	id := rand.Text()
+	return &Heartbeat{
+		id: id, script: lua.Heartbeat(), keys: []string{seen, seen + ":rules"}, rhythm: r, clock: clock, wake: make(chan struct{}, 1),
+		fleet: Fleet{ID: id},
+	}
+}
+
+// Start keeps the heartbeat through node, which must have been started, until
+// stop is called, and for as long as anyone else has started it. Of several, the
+// one that started last says how. Stop must come before that of the node; where
+// it is the last, this process leaves, for which stop waits at most a second.
+func (h *Heartbeat) Start(node *Node, o HeartbeatOptions) (stop func()) {
+	h.life.Lock()
+	defer h.life.Unlock()
+	user := &heartbeatUser{node, o}
+	h.mu.Lock()
+	first := len(h.users) == 0
+	h.users = append(h.users, user)
+	h.mu.Unlock()
+	if first {
+		h.begin()
+	} else {
+		h.beatNow()
+	}
+	return sync.OnceFunc(func() { h.stop(user) })
+}
+
+// Instances returns the number that limits are divided by, until where nothing is
+// known yet.
+func (h *Heartbeat) Instances(until int64) int64 {
+	if known := h.inForce.Load(); known > 0 {
+		return known
+	}
+	return max(1, until)
+}
+
+// Fleet returns what is known now.
+func (h *Heartbeat) Fleet() Fleet {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fleetNow()
+}
+
+// Destruct has nothing to close: the last stop has left. Instances still answers.
+func (h *Heartbeat) Destruct() error { return nil }
+
+func (h *Heartbeat) fleetNow() Fleet {
+	fleet := h.fleet
+	fleet.Rules = slices.Clone(fleet.Rules)
+	if !fleet.Answered.IsZero() {
+		fleet.Age = h.clock().Sub(fleet.Answered)
+	}
+	return fleet
+}
+
+func (h *Heartbeat) stop(user *heartbeatUser) {
+	h.life.Lock()
+	defer h.life.Unlock()
+	h.mu.Lock()
+	h.users = slices.DeleteFunc(h.users, func(u *heartbeatUser) bool { return u == user })
+	last := len(h.users) == 0
+	h.mu.Unlock()
+	if !last {
+		h.beatNow() // through a node that is still there
+		return
+	}
+	h.end()
+	h.leave(user.node)
+}
+
+// newest returns who says how the heartbeat is kept, nil where nobody is left.
+func (h *Heartbeat) newest() *heartbeatUser {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.users) == 0 {
+		return nil
+	}
+	return h.users[len(h.users)-1]
+}
+
+// rules returns the hash of the configuration's rules.
+func (u *heartbeatUser) rules() string {
+	if u.options.Rules != nil {
+		if hash := u.options.Rules(); hash != "" {
+			return hash
+		}
+	}
+	return NoRules
+}
+
+func (u *heartbeatUser) tell(event FleetEvent) {
+	if u.options.Observe != nil {
+		u.options.Observe(event)
+	}
+}

@@ -1,0 +1,170 @@
+package redisbucket
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// mostPast bounds how many members a process asks Redis to forget at once: those
+// that it was while no heartbeat was answered.
+const mostPast = 8
+
+// begin starts the goroutine. It is called with life held.
+func (h *Heartbeat) begin() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	h.mu.Lock()
+	h.alone = h.clock()
+	h.mu.Unlock()
+	go func() {
+		defer close(ended)
+		h.run(ctx)
+	}()
+	h.end = func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (h *Heartbeat) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-h.wake:
+		}
+		h.beat(ctx)
+		timer.Reset(h.times().next())
+	}
+}
+
+// beatNow has the goroutine not wait for the next heartbeat.
+func (h *Heartbeat) beatNow() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// fleetOfASecond is how many keep their heartbeat each interval. Of more, all times
+// are as many times longer as there are thousands, so that Redis has no more to do;
+// the script's expiry goes by the same number.
+const fleetOfASecond = 1000
+
+// of returns the times in a fleet of n processes.
+func (r rhythm) of(n int64) rhythm {
+	times := max(1, float64(n)/fleetOfASecond)
+	longer := func(d time.Duration) time.Duration { return time.Duration(float64(d) * times) }
+	return rhythm{longer(r.interval), longer(r.expiry), longer(r.hold), r.disagree + longer(r.interval) - r.interval}
+}
+
+// times returns those for what was counted last, as the script has them.
+func (h *Heartbeat) times() rhythm {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rhythm.of(h.fleet.Counted)
+}
+
+// next is the time until the next heartbeat, so that those of many processes that
+// started together spread.
+func (r rhythm) next() time.Duration {
+	return r.interval*9/10 + rand.N(r.interval/5+1) //nolint:gosec // nothing depends on who can guess it
+}
+
+func (h *Heartbeat) beat(ctx context.Context) {
+	user := h.newest()
+	if user == nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
+	reply, err := h.ask(within, user.node, user.rules()+"/"+h.id)
+	if ctx.Err() != nil {
+		return // a stop says nothing about Redis
+	}
+	fleet := Fleet{ID: h.id}
+	if err == nil {
+		err = fleet.read(reply)
+	}
+	h.note(fleet, err)
+}
+
+// leave makes Redis forget this process.
+func (h *Heartbeat) leave(node *Node) {
+	if len(h.past) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), heartbeatTimeout)
+	defer cancel()
+	// Who cannot leave is forgotten after the expiry.
+	_, _ = h.ask(ctx, node, "")
+}
+
+// ask runs the script: this process is member from now on, or leaves. What it was
+// before is forgotten, also where an answer was lost on the way.
+func (h *Heartbeat) ask(ctx context.Context, node *Node, member string) (any, error) {
+	args := append([]any{h.rhythm.expiry.Milliseconds(), member}, h.past...)
+	if member != "" && !slices.Contains(h.past, any(member)) {
+		h.past = append(h.past, member)
+		h.past = h.past[max(0, len(h.past)-mostPast):]
+	}
+	reply, err := node.eval(ctx, h.script, h.keys, args...)
+	if err != nil {
+		return nil, fmt.Errorf("keeping the heartbeat: %w", err)
+	}
+	h.past = h.past[:0]
+	if member != "" {
+		h.past = append(h.past, member)
+	}
+	return reply, nil
+}
+
+// note keeps what a heartbeat brought, and tells what that changes.
+func (h *Heartbeat) note(answer Fleet, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.users) == 0 {
+		return
+	}
+	user := h.users[len(h.users)-1]
+	if err != nil {
+		h.missed(user, err)
+		return
+	}
+	h.answered(user, answer)
+}
+
+func (h *Heartbeat) missed(user *heartbeatUser, err error) {
+	h.count.missed()
+	h.disagree.missed()
+	h.fleet.LastReason = Reason(err)
+	if !h.lost && h.clock().Sub(h.alone) > h.rhythm.of(h.fleet.Counted).expiry {
+		h.lost = true
+		user.tell(FleetEvent{Kind: HeartbeatLost, Fleet: h.fleetNow()})
+	}
+}
+
+func (h *Heartbeat) answered(user *heartbeatUser, answer Fleet) {
+	now, was := h.clock(), h.count.inForce
+	h.count.counted(answer.Counted, user.options.Until, now, h.rhythm.of(answer.Counted))
+	h.inForce.Store(h.count.inForce)
+	h.alone = now
+	answer.Instances, answer.Answered = h.count.inForce, now
+	h.fleet = answer
+	if h.lost {
+		h.lost = false
+		user.tell(FleetEvent{Kind: HeartbeatBack, Fleet: h.fleetNow()})
+	}
+	if was != h.count.inForce {
+		user.tell(FleetEvent{Kind: InstancesChanged, Fleet: h.fleetNow(), Was: was})
+	}
+	if kind := h.disagree.seen(answer.Disagree() > 0, now, h.rhythm.disagree); kind != 0 {
+		user.tell(FleetEvent{Kind: kind, Fleet: h.fleetNow()})
+	}
+}
