@@ -34,7 +34,8 @@ type Source struct {
 	member   member
 	counter  *counter
 
-	// attempt is closed when the shares were asked for once; nil afterward.
+	// attempt ends when the shares were asked for once; nil afterward. It is there
+	// before the Start, too: requests may come a moment earlier.
 	attempt atomic.Pointer[attempt]
 
 	mu     sync.Mutex
@@ -47,12 +48,20 @@ type Source struct {
 }
 
 type attempt struct {
-	began time.Time
+	began time.Time // zero before the Start
 	once  sync.Once
 	ended chan struct{}
 }
 
 func (a *attempt) end() { a.once.Do(func() { close(a.ended) }) }
+
+// left returns how much is left of the wait.
+func (a *attempt) left(most time.Duration) time.Duration {
+	if a.began.IsZero() {
+		return most
+	}
+	return time.Until(a.began.Add(most))
+}
 
 type user struct{ settings Settings }
 
@@ -73,6 +82,7 @@ func newSource(o Options, tables database) *Source {
 	s := &Source{database: tables, counter: newCounter(), latest: Settings{}.complete(), ended: make(chan struct{})}
 	s.member.reader, s.member.region, s.member.valid, s.member.now = tables, o.Region, o.valid(), time.Now
 	s.member.start(Unknown)
+	s.attempt.Store(&attempt{ended: make(chan struct{})})
 	close(s.ended)
 	return s
 }
@@ -95,11 +105,11 @@ func (s *Source) Count(key limit.Key, units int64) {
 func (s *Source) Shares() *Shares { return s.member.shares() }
 
 // Await returns the shares in force as Shares does. Where they were not asked for
-// yet since the start of the Source it waits for that, but no longer than ctx
-// allows, nor than most after the start.
+// yet it waits for that, but no longer than ctx allows, nor than most after the
+// start of the Source.
 func (s *Source) Await(ctx context.Context, most time.Duration) *Shares {
 	if first := s.attempt.Load(); first != nil {
-		timer := time.NewTimer(time.Until(first.began.Add(most)))
+		timer := time.NewTimer(first.left(most))
 		defer timer.Stop()
 		select {
 		case <-first.ended:
@@ -173,7 +183,7 @@ func (s *Source) run() {
 	before, ended := s.ended, make(chan struct{})
 	first := &attempt{began: time.Now(), ended: make(chan struct{})}
 	s.cancel, s.ended = cancel, ended
-	s.attempt.Store(first)
+	earlier := s.attempt.Swap(first)
 	go func() {
 		defer close(ended)
 		<-before
@@ -181,6 +191,9 @@ func (s *Source) run() {
 		poller := poller{source: s, tried: func() {
 			s.attempt.CompareAndSwap(first, nil)
 			first.end()
+			if earlier != nil {
+				earlier.end()
+			}
 		}}
 		poller.run(ctx)
 	}()
@@ -192,9 +205,9 @@ func (s *Source) halt() chan struct{} {
 	if s.cancel != nil {
 		s.cancel()
 		s.cancel = nil
-		if first := s.attempt.Swap(nil); first != nil {
-			first.end()
-		}
+	}
+	if first := s.attempt.Swap(nil); first != nil {
+		first.end()
 	}
 	return s.ended
 }

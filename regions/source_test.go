@@ -263,6 +263,11 @@ func TestStartAndStop(t *testing.T) {
 	store := newMemory(time.Now)
 	store.fail = func(string) error { calls.Add(1); return errors.New("away") }
 	source := newSource(Options{Region: "eu"}, store)
+	early := make(chan struct{})
+	go func() {
+		defer close(early)
+		source.Await(context.Background(), time.Hour) // a request that comes before the Start
+	}()
 	one := source.Start(Settings{Drain: time.Millisecond})
 	two := source.Start(Settings{Drain: time.Millisecond})
 	one()
@@ -274,6 +279,7 @@ func TestStartAndStop(t *testing.T) {
 	require.NoError(t, source.Destruct())
 	three()
 	source.Start(Settings{})()
+	<-early
 	require.Positive(t, calls.Load())
 	source.Count(limit.Key{Tenant: "t", Route: "r"}, 1)
 	require.InDelta(t, Unknown.Fraction(), source.Await(t.Context(), time.Hour).All(), 1e-9)

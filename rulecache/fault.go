@@ -73,6 +73,8 @@ func sqlFault(code string) fault {
 		words = "the table does not exist"
 	case "42703":
 		words = "a column does not exist"
+	case "25006":
+		words = "the server is a standby or read only, and takes no writes"
 	case "3D000":
 		words = "the database does not exist"
 	case "53300":
