@@ -48,10 +48,20 @@ type answer struct {
 	first     [1]charge       // the array of charges, as long as there is one
 	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
 	about     int             // the charge that header and placeholders tell of
+	turned    outcome         // what it was turned away as before any bucket was asked
+	turnedAt  string          // the zone
+	logged    bool            // the access log tells of it
 	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
 	fields    fields
 	writer    fieldWriter
+
+	retryAfter [1]string // the header's values, on a refusal
+}
+
+// turnAway notes that a request is turned away without a bucket being asked.
+func (a *answer) turnAway(as outcome, at *zone) {
+	a.turned, a.turnedAt = as, at.name
 }
 
 // answerKey is where a request's variables hold its answer.

@@ -102,6 +102,7 @@ type App struct {
 	metrics  *metrics
 	refusals *refusals
 	events   *eventQueue
+	origin   *caddy.Context     // of what the app tells
 	layouts  map[string]*layout // of the routes
 
 	share          float64         // of every rule, 0: all of it
@@ -161,7 +162,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 func (a *App) Start() error {
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
-		a.stops = append(a.stops, a.source.Start(a.settings))
+		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
 	}
 	if a.regions != nil {
 		a.stops = append(a.stops, a.regions.Start(a.regionSettings))

@@ -41,7 +41,7 @@ func (s *slowSubscriber) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 func (s *slowSubscriber) Handle(ctx context.Context, event caddy.Event) error {
-	line, err := json.Marshal(map[string]any{"origin": event.Origin().CaddyModule().ID, "data": event.Data})
+	line, err := json.Marshal(map[string]any{"name": event.Name(), "origin": event.Origin().CaddyModule().ID, "data": event.Data})
 	if err != nil {
 		return err
 	}

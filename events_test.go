@@ -25,13 +25,14 @@ type subscriber struct {
 	deaf  bool          // whether it does not see the end of its context
 	begun atomic.Int64
 
-	mu   sync.Mutex
-	seen []map[string]any
+	mu    sync.Mutex
+	seen  []map[string]any
+	names []string
 }
 
 func (s *subscriber) ShouldEmit(name string) bool { return !s.none && name == "rate_limit_exceeded" }
 
-func (s *subscriber) Emit(ctx caddy.Context, _ string, data map[string]any) caddy.Event {
+func (s *subscriber) Emit(ctx caddy.Context, name string, data map[string]any) caddy.Event {
 	s.begun.Add(1)
 	if s.hold != nil {
 		done := ctx.Done()
@@ -45,7 +46,7 @@ func (s *subscriber) Emit(ctx caddy.Context, _ string, data map[string]any) cadd
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = append(s.seen, data)
+	s.seen, s.names = append(s.seen, data), append(s.names, name)
 	return caddy.Event{}
 }
 
@@ -64,7 +65,9 @@ func (c *timepiece) advance(d time.Duration) { c.at.Add(int64(d)) }
 func testQueue(s *subscriber) (*eventQueue, *timepiece, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	c := new(timepiece)
-	return newEventQueue(s, zap.New(core), c.now), c, logs
+	q := newEventQueue(s, zap.New(core), c.now)
+	_ = q.ready.Handle(context.Background(), caddy.Event{})
+	return q, c, logs
 }
 
 func origin() *caddy.Context { return &caddy.Context{Context: context.Background()} }
@@ -80,13 +83,13 @@ func TestO4OneEventPerBucketAndSecond(t *testing.T) {
 		}
 		c.advance(100 * time.Millisecond)
 	}
-	require.Len(t, q.queue, 1, "all within one second")
+	require.Len(t, q.refusals, 1, "all within one second")
 	for range 3 {
 		q.offer(bucketKey("t1"), exceeded{origin: origin()})
 	}
-	require.Len(t, q.queue, 2, "the next second has one event more")
+	require.Len(t, q.refusals, 2, "the next second has one event more")
 	q.offer(bucketKey("t2"), exceeded{origin: origin()})
-	require.Len(t, q.queue, 3, "another bucket has its own")
+	require.Len(t, q.refusals, 3, "another bucket has its own")
 }
 
 func TestO4QueueIsBounded(t *testing.T) {
@@ -100,7 +103,7 @@ func TestO4QueueIsBounded(t *testing.T) {
 		q.offer(bucketKey(fmt.Sprintf("t%d", i)), exceeded{origin: origin()})
 	}
 	require.Less(t, time.Since(began), 500*time.Millisecond, "nobody waits for the subscriber")
-	require.Len(t, q.queue, 64)
+	require.Len(t, q.refusals, 64)
 	require.Positive(t, q.dropped.Load())
 	close(s.hold)
 	require.Eventually(t, func() bool { return s.count() == 65 }, 10*time.Second, time.Millisecond)
@@ -118,7 +121,7 @@ func TestEventStop(t *testing.T) {
 	stop()
 	require.Equal(t, 1, s.count(), "the subscriber saw the end of its context")
 	q.offer(bucketKey("t2"), exceeded{origin: origin()}) // a request that outlived its config
-	require.Len(t, q.queue, 1)
+	require.Len(t, q.refusals, 1)
 }
 
 func TestEventStopDoesNotWaitForEver(t *testing.T) {
@@ -138,9 +141,49 @@ func TestEventWithoutSubscriber(t *testing.T) {
 	q, _, _ := testQueue(&subscriber{none: true})
 	require.False(t, q.wanted())
 	q, _, _ = testQueue(new(subscriber))
-	require.False(t, q.wanted(), "not all apps have started")
-	q.ready.Store(true)
 	require.True(t, q.wanted())
+	q = newEventQueue(&subscriber{none: true}, zap.NewNop(), time.Now)
+	require.True(t, q.wanted(), "nobody knows, because not all apps have started")
+}
+
+// TestChangeBeforeTheStart keeps the changes that come before all apps have started.
+func TestChangeBeforeTheStart(t *testing.T) {
+	s := new(subscriber)
+	q := newEventQueue(s, zap.NewNop(), time.Now)
+	stop := q.start()
+	defer stop()
+	q.tell(happening{name: rulesLoadedEvent, origin: origin()})
+	require.Zero(t, s.count())
+	require.NoError(t, q.ready.Handle(t.Context(), caddy.Event{}))
+	require.NoError(t, q.ready.Handle(t.Context(), caddy.Event{}), "a second time does no harm")
+	require.Eventually(t, func() bool { return s.count() == 1 }, 10*time.Second, time.Millisecond)
+}
+
+// TestO4FloodDoesNotHideAChange has a slow subscriber and a flood of refusals. The
+// change goes first, and its queue is bounded, too.
+func TestO4FloodDoesNotHideAChange(t *testing.T) {
+	s := &subscriber{hold: make(chan struct{})}
+	q, _, _ := testQueue(s)
+	stop := q.start()
+	defer stop()
+	for i := range 200 {
+		q.offer(bucketKey(fmt.Sprintf("t%d", i)), exceeded{origin: origin()})
+	}
+	require.Eventually(t, func() bool { return s.begun.Load() == 1 }, 10*time.Second, time.Millisecond)
+	began := time.Now()
+	for range 200 {
+		q.tell(happening{name: breakerOpenedEvent, origin: origin()})
+	}
+	require.Less(t, time.Since(began), 500*time.Millisecond, "nobody waits for the subscriber")
+	require.Len(t, q.changes, 64)
+	close(s.hold)
+	require.Eventually(t, func() bool { return s.count() >= 65 }, 10*time.Second, time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Equal(t, exceededEvent, s.names[0], "the subscriber was at it")
+	for _, name := range s.names[1:65] {
+		require.Equal(t, breakerOpenedEvent, name)
+	}
 }
 
 func TestEventData(t *testing.T) {
@@ -166,8 +209,8 @@ func TestO4OffersDoNotRace(t *testing.T) {
 		})
 	}
 	together.Wait()
-	require.Len(t, q.queue, 1)
+	require.Len(t, q.refusals, 1)
 	c.advance(time.Second)
 	q.offer(bucketKey("t1"), exceeded{origin: origin()})
-	require.Len(t, q.queue, 2)
+	require.Len(t, q.refusals, 2)
 }

@@ -6,7 +6,31 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/caddyserver/caddy/v2"
 )
+
+// exceeded is what the event `rate_limit_exceeded` tells of a refusal.
+type exceeded struct {
+	origin   *caddy.Context // of the handler that refused
+	zone     string
+	route    string
+	tenant   string // blank unless log_key asks for it
+	remoteIP string
+	wait     time.Duration
+	shadow   bool // whether the request passed all the same
+}
+
+func (e *exceeded) data() map[string]any {
+	data := map[string]any{"zone": e.zone, "route": e.route, "wait": e.wait, "remote_ip": e.remoteIP}
+	if e.tenant != "" {
+		data["tenant"] = e.tenant
+	}
+	if e.shadow {
+		data["shadow"] = true
+	}
+	return data
+}
 
 // tellRefusal logs the refusal and emits its event. The charge then holds the
 // wait that the client is told, too.

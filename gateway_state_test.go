@@ -63,6 +63,9 @@ func (g *gateway) redisErrors() map[string]float64 {
 	const name = "caddy_rate_limit_redis_errors_total"
 	reasons := map[string]float64{}
 	for series, n := range g.family(name) {
+		if n == 0 {
+			continue // made before it counts
+		}
 		reasons[strings.TrimSuffix(strings.TrimPrefix(series, name+`{reason="`), `"}`)] = n
 	}
 	return reasons

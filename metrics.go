@@ -53,11 +53,11 @@ var processCollectors = sync.OnceValue(func() *collectors {
 		processTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "process_time_seconds",
 			Help:    "Seconds that a decision took, by zone.",
-			Buckets: []float64{5e-6, 2e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 0.1, 1},
+			Buckets: decisionBuckets(),
 		}, []string{"zone"}),
 		redisErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "redis_errors_total",
-			Help: "Decisions that Redis could not make, by reason.",
+			Help: "Decisions that Redis could not make and the fallback made, by reason.",
 		}, []string{"reason"}),
 	}
 })
@@ -83,6 +83,7 @@ func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) 
 	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, stateCollector{app}} {
 		errs = append(errs, registry.Register(collector))
 	}
+	errs = append(errs, registerChanges(registry))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -144,7 +145,7 @@ var (
 	breakerOpenDesc = stateDesc("breaker_open", "Whether the circuit breaker of the Redis node is open: 1, or 0.", "node")
 	rulesDesc       = stateDesc("rules", "Rules that were read from PostgreSQL and are in force.")
 	rejectedDesc    = stateDesc("rules_rejected", "Rows of the table that are no rule and were skipped.")
-	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table.")
+	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; 0 where none were ever known.")
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1.", "hash")
 	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
 )
@@ -165,6 +166,7 @@ func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	} {
 		descs <- desc
 	}
+	describeTraffic(descs)
 }
 
 // Collect sends the app's state as it is now.
@@ -184,6 +186,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 			open = 0
 		}
 		gauge(breakerOpenDesc, open, status.Address)
+		collectTraffic(out, status)
 	}
 	s.app.collectRegion(gauge)
 	s.app.collectFleet(gauge)
@@ -195,6 +198,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(rejectedDesc, float64(rules.Rejected))
 	gauge(rulesAgeDesc, rules.Age.Seconds())
 	gauge(rulesInfoDesc, 1, rules.Hash)
+	collectLoads(out, rules)
 }
 
 // Interface guards

@@ -8,8 +8,10 @@ import (
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
-// observeRules logs what happens to the rules. Each change of state comes once.
+// observeRules logs and tells what happens to the rules. Each change of state
+// comes once.
 func (a *App) observeRules(event rulecache.Event) {
+	a.tellRules(event)
 	fields := []zap.Field{
 		zap.Int("rules", event.Rules),
 		zap.Int("rejected", event.Rejected),
@@ -54,8 +56,9 @@ func rulesLevel(event rulecache.Event) zapcore.Level {
 	return zapcore.InfoLevel
 }
 
-// observeRedis logs what happens to the Redis that is talked to.
+// observeRedis logs and tells what happens to the Redis that is talked to.
 func (a *App) observeRedis(event redisbucket.Event) {
+	a.tellRedis(event)
 	level := zapcore.WarnLevel
 	switch event.Kind {
 	case redisbucket.BreakerClosed, redisbucket.Reached:

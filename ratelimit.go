@@ -107,8 +107,8 @@ type Handler struct {
 	// app's `headers`.
 	Headers string `json:"headers,omitempty"`
 
-	// Whether the log line about a refusal names the tenant. API keys are
-	// secrets: turn it on only where the log may hold them. Default: false.
+	// Whether logs, spans and events name the tenant. API keys are secrets: turn
+	// it on only where those may hold them. Default: false.
 	LogKey bool `json:"log_key,omitempty"`
 
 	// What is read of caddy-ratelimit's own configuration.
@@ -189,6 +189,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	case means == standingUnauthorized:
 		h.countAll(outcomeUnauthorized)
+		current.turnAway(outcomeUnauthorized, h.zones[0])
 		w.Header().Set("WWW-Authenticate", challenge)
 		return current.close(r, http.StatusUnauthorized, errNoTenant)
 	}
@@ -213,6 +214,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if violated < 0 {
 		h.tellShadows(r, current.charges[from:])
 		current.showNearest(from, h.style)
+		current.annotate(r.Context())
 		return current.pass(w, r, next)
 	}
 	h.tellRefusal(r, &current.charges[violated])
@@ -255,6 +257,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		case limit.Deny:
 			current.charges = current.charges[:from]
 			zone.counts.count(outcomeDenied, limit.SourceNone)
+			current.turnAway(outcomeDenied, zone)
 			return current.close(r, http.StatusForbidden, errDenied)
 		case limit.Unlimited:
 			free = append(free, zone)

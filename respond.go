@@ -112,6 +112,7 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 func (a *answer) close(r *http.Request, status int, reason error) error {
 	a.closed = true
 	a.publish(r)
+	a.annotate(r.Context())
 	return caddyhttp.Error(status, reason)
 }
 
@@ -120,6 +121,7 @@ func (a *answer) close(r *http.Request, status int, reason error) error {
 func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &a.charges[violated]
 	a.about, a.closed = violated, true
+	a.annotate(r.Context())
 	header := w.Header()
 	a.fields.erase(header)
 	if c.shown() {
@@ -127,12 +129,14 @@ func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, st
 		a.fields.write(header)
 	}
 	if wait := c.state.RetryAfter; wait != limit.Never {
-		header["Retry-After"] = []string{number(max(1, wholeSeconds(wait)))}
+		a.retryAfter[0] = number(max(1, wholeSeconds(wait)))
+		header["Retry-After"] = a.retryAfter[:]
 	}
-	if refuseWithProblem(w, r, a.violatedNames()) {
+	// Asked here as well: most requests do not, and the names need a slice.
+	if wantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, a.violatedNames()) {
 		return nil
 	}
-	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
+	return refusedError()
 }
 
 // fieldWriter sets our fields again when the header is about to go out, because

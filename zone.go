@@ -24,6 +24,7 @@ type zone struct {
 	defaults limit.Rule            // what a rule does not name
 	fallback limit.Rule            // the rule where no other is found
 	counts   *routeMetrics         // nil: nothing is counted
+	logKey   bool                  // whether logs and spans may name the tenant
 	single   bool                  // whether its bucket is the only one of a request, at a cost of 1
 	layout   *layout               // of the route's buckets in Redis
 
@@ -68,6 +69,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 		return err
 	}
 	for _, zone := range h.zones {
+		zone.logKey = h.LogKey
 		zone.layout = h.app.layout(zone.route)
 		if zone.layout.join(zone) {
 			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",

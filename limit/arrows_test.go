@@ -24,20 +24,22 @@ const (
 // those listed and no other. A package that may import Caddy has no list.
 func arrows() map[string][]string {
 	return map[string][]string{
-		"":                    nil,
-		"cmd/caddy":           nil,
-		"examples/video/load": {},
-		"limit":               {},
-		"limit/limittest":     {"limit"},
-		"lua":                 {},
-		"front":               {"limit", "internal/bounded"},
-		"localbucket":         {"limit", "internal/bounded"},
-		"redisbucket":         {"limit", "lua"},
-		"regions":             {"limit"},
-		"rulecache":           {"limit"},
-		"internal/bounded":    {},
-		"internal/model":      {"limit"},
-		"internal/servertest": {},
+		"":                              nil,
+		"cmd/caddy":                     nil,
+		"examples/observability/load":   {},
+		"examples/observability/panels": {},
+		"examples/video/load":           {},
+		"limit":                         {},
+		"limit/limittest":               {"limit"},
+		"lua":                           {},
+		"front":                         {"limit", "internal/bounded"},
+		"localbucket":                   {"limit", "internal/bounded"},
+		"redisbucket":                   {"limit", "lua"},
+		"regions":                       {"limit"},
+		"rulecache":                     {"limit"},
+		"internal/bounded":              {},
+		"internal/model":                {"limit"},
+		"internal/servertest":           {},
 	}
 }
 

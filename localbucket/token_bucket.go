@@ -74,11 +74,12 @@ func (l level) less(n int64, rule *limit.Rule, now int64) level {
 	return l
 }
 
-// wait returns how long it takes until the bucket holds n tokens, in ms. Its last
-// step asks the sum that will be made then, which may round another way.
-func (l level) wait(n int64, rule *limit.Rule, now int64) int64 {
+// wait returns how long it takes until the bucket, which holds balance now, holds
+// n tokens, in ms. Its last step asks the sum that will be made then, which may
+// round another way.
+func (l level) wait(n int64, balance float64, rule *limit.Rule, now int64) int64 {
 	need := float64(n) - tokenSlack
-	if l.balance(rule, now) >= need {
+	if balance >= need {
 		return 0
 	}
 	wait := math.Ceil((float64(n)-l.tokens)*1000/rule.Refill - float64(now-l.stamp) - waitSlack)
@@ -93,13 +94,14 @@ func (l level) wait(n int64, rule *limit.Rule, now int64) int64 {
 }
 
 func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
+	balance := l.balance(rule, now)
 	state := limit.State{
-		Remaining:  l.units(1, rule, now),
-		ResetAfter: time.Duration(l.wait(rule.Capacity, rule, now)) * time.Millisecond,
+		Remaining:  int64(math.Floor(balance + tokenSlack)),
+		ResetAfter: time.Duration(l.wait(rule.Capacity, balance, rule, now)) * time.Millisecond,
 		RetryAfter: limit.Never,
 	}
 	if cost <= rule.Capacity {
-		state.RetryAfter = time.Duration(l.wait(cost, rule, now)) * time.Millisecond
+		state.RetryAfter = time.Duration(l.wait(cost, balance, rule, now)) * time.Millisecond
 	}
 	return state
 }

@@ -126,7 +126,7 @@ func FuzzLevel(f *testing.F) {
 // cannot tell of a large balance.
 func requireEnough(t *testing.T, l level, rule *limit.Rule, cost, now int64) {
 	t.Helper()
-	then := now + l.wait(cost, rule, now)
+	then := now + l.wait(cost, l.balance(rule, now), rule, now)
 	l.tokens += float64(rule.Capacity) * 1e-15
 	require.Positive(t, l.units(cost, rule, then), "waited %d ms, has %v", then-now, l.balance(rule, then))
 }

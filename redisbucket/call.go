@@ -141,6 +141,9 @@ func (c *call) exchange() (struct{}, error) {
 	c.err = err
 	if err == nil {
 		c.took = time.Since(began)
+		if c.other == nil {
+			c.node.traffic.note(len(c.batch.entries), c.took)
+		}
 		return struct{}{}, nil
 	}
 	if c.early && Reason(err) == "timeout" {

@@ -82,4 +82,7 @@ type Status struct {
 	// call or connection attempt; zero where there was none.
 	LastReason  string
 	LastFailure time.Time
+
+	// Traffic is what was asked so far.
+	Traffic Traffic
 }

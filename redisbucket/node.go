@@ -20,6 +20,7 @@ type Node struct {
 	circuit *circuit // nil where it is off
 	script  lua.Script
 	names   scriptNames
+	traffic traffic
 	calls   sync.Pool    // of *call
 	waiters sync.Pool    // of *waiter
 	seed    maphash.Seed // of the waiters' hashes
@@ -148,7 +149,7 @@ func (n *Node) acting() *Node {
 
 // Status returns the state of the breaker and the connections now.
 func (n *Node) Status() Status {
-	status := Status{Address: n.address.String(), Breaker: n.breakerState()}
+	status := Status{Address: n.address.String(), Breaker: n.breakerState(), Traffic: n.traffic.read()}
 	if since := n.breakerSince.Load(); since != nil {
 		status.Since = *since
 	}

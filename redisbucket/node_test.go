@@ -38,6 +38,7 @@ func TestLifecycle(t *testing.T) {
 	node.Warm(t.Context())
 	require.Empty(t, reason())
 	require.Equal(t, server.Addr+"/0", node.Status().Address)
+	require.EqualValues(t, 3, node.Status().Traffic.Entries, "those that were answered")
 	require.NoError(t, node.Destruct())
 	require.NoError(t, node.Destruct())
 	require.Equal(t, "closed", reason())

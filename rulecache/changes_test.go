@@ -101,10 +101,12 @@ func TestR2ErrorsAreNotEmpty(t *testing.T) {
 		within(t, 20*time.Second, "it works again", func() bool { return rules.Status().Failures == 0 })
 		require.EqualValues(t, 2, rules.capacity("a"))
 		require.Equal(t, 1, rules.Status().Rules)
+		require.NotZero(t, rules.Status().Loads)
 	}
 
 	server.Exec(t, `REVOKE SELECT ON rate_limit_rule FROM gateway`)
 	failing("permission denied (SQLSTATE 42501)")
+	require.Greater(t, rules.Status().FailedLoads, uint64(1))
 	server.Exec(t, `GRANT SELECT ON rate_limit_rule TO gateway`)
 	working()
 

@@ -76,6 +76,9 @@ type Status struct {
 	LastSuccess time.Time
 	// Failures is the number of loads that failed in a row.
 	Failures int
+	// Loads and FailedLoads count the loads that succeeded and those that failed
+	// since the Source was made. A load that finds the table unchanged counts.
+	Loads, FailedLoads uint64
 	// LastError is why the last load failed, "" after a success. It holds
 	// nothing of the DSN.
 	LastError string

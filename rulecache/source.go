@@ -283,6 +283,7 @@ func (s *Source) failed(why fault) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Failures++
+	s.status.FailedLoads++
 	news := s.status.LastError != string(why)
 	s.status.LastError = string(why)
 	return news
@@ -294,6 +295,7 @@ func (s *Source) succeeded(now time.Time) bool {
 	defer s.mu.Unlock()
 	recovered := s.status.Failures > 0
 	s.status.Failures, s.status.LastError, s.status.LastSuccess = 0, "", now
+	s.status.Loads++
 	return recovered
 }
 
