@@ -109,6 +109,7 @@ type App struct {
 	regions        *regions.Source // nil where the share is not measured
 	regionSettings regions.Settings
 
+	handlers []*Handler // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
 }

@@ -210,6 +210,7 @@ func TestO6Secrets(t *testing.T) {
 	require.Equal(t, 400, status)
 	eventually(t, 10*time.Second, "the failures are logged", func() bool { return strings.Contains(withEnv.log(), "PostgreSQL") })
 	for where, text := range map[string]string{
+		"status": withEnv.adminGet("/rate_limit/status"), "explain": withEnv.adminGet("/rate_limit/explain?tenant=t1&route=a"),
 		"log": withEnv.log(), "config": withEnv.adminGet("/config/"), "metrics": withEnv.adminGet("/metrics"), "reload": text,
 	} {
 		require.NotContains(t, text, secret, where)

@@ -14,17 +14,24 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "schema [--table <name>] [--channel <name>]",
-		Short: "Tools for the rate limiter",
-		Long: `Tools for the rate limiter.
-
-'caddy rate-limit schema' prints the SQL of the table that holds the rules, with
-its optional columns and the trigger that tells the gateways about changes.`,
-		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(schemaCommand())
-			cmd.AddCommand(regionsCommand())
-		},
+		Usage: "status|rules|explain|reset|refresh|top|schema|regions [flags]",
+		Short: "Shows, explains and steers the rate limits of a running gateway",
+		Long: `Shows, explains and steers the rate limits of a running gateway, over Caddy's
+admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise with
+--address, or with --config, which reads it from a configuration. With --json a
+command prints what the admin API answered, for scripts. Where anything fails,
+the exit code is not 0.`,
+		CobraFunc: addCommands,
 	})
+}
+
+// addCommands adds the subcommands.
+func addCommands(cmd *cobra.Command) {
+	for _, command := range adminCommands() {
+		cmd.AddCommand(command.cobra())
+	}
+	cmd.AddCommand(schemaCommand())
+	cmd.AddCommand(regionsCommand())
 }
 
 // schemaCommand prints the SQL that makes the table.
@@ -32,6 +39,7 @@ func schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schema",
 		Short:   "Prints the SQL that makes the table of rules",
+		Long:    "Prints the SQL that makes the table of rules, with its optional columns and the trigger that tells the gateways about changes.",
 		Example: "  caddy rate-limit schema | psql postgres://127.0.0.1/gateway",
 		Args:    cobra.NoArgs,
 		RunE:    caddycmd.WrapCommandFuncForCobra(printSchema),

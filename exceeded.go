@@ -41,6 +41,7 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 		said.tenant = c.tenant
 	}
 	h.app.refusals.note(c.bucket.Key, said)
+	h.app.memory.top.note(c)
 	h.emitExceeded(r, c)
 }
 

@@ -45,6 +45,11 @@ var processSecret = sync.OnceValue(func() []byte {
 // of returns the name of the guest's bucket.
 func (s *guestSource) of(r *http.Request) string {
 	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return s.name(text)
+}
+
+// name returns the name of the bucket of a guest with an address.
+func (s *guestSource) name(text string) string {
 	network, ok := networkOf(text, s.ipv4Prefix, s.ipv6Prefix)
 	if !ok {
 		s.warned.Do(func() {

@@ -97,12 +97,8 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 		v, means := id.guestOf(r)
 		return v, means, nil
 	}
-	if id.hashed {
-		sum := sha256.Sum256([]byte(tenant))
-		tenant = hex.EncodeToString(sum[:])
-	}
-	v := tenantVisitor(tenant)
-	if id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules) {
+	v := tenantVisitor(id.name(tenant))
+	if id.accepts(v, rules) {
 		return v, standingLimited, nil
 	}
 	if id.unknown == unknownDeny {
@@ -110,6 +106,20 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 	}
 	v, means := id.guestOf(r)
 	return v, means, nil
+}
+
+// name returns the name by which rules and keys know a tenant.
+func (id *identity) name(tenant string) string {
+	if !id.hashed {
+		return tenant
+	}
+	sum := sha256.Sum256([]byte(tenant))
+	return hex.EncodeToString(sum[:])
+}
+
+// accepts reports whether a tenant is limited under its own name.
+func (id *identity) accepts(v visitor, rules ruleSet) bool {
+	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules)
 }
 
 func (id *identity) guestOf(r *http.Request) (visitor, standing) {

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"errors"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -33,11 +34,12 @@ type memory struct {
 	local    *localbucket.Store
 	refusals *front.MemoryStore
 	ahead    *front.PrefetchStore
+	top      *top
 }
 
 func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
-		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore()}, nil
+		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), newTop(time.Now)}, nil
 	})
 }
 

@@ -152,7 +152,11 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.style = h.headerStyle()
-	return h.provisionZones(ctx)
+	if err := h.provisionZones(ctx); err != nil {
+		return err
+	}
+	h.app.handlers = append(h.app.handlers, h)
+	return nil
 }
 
 // Validate checks the words and numbers that Provision does not have to understand.

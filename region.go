@@ -158,13 +158,27 @@ func (a *App) noteShares(ctx context.Context, set *ruleSet) {
 	}
 }
 
+// noteKnownShares is noteShares for one who does not wait for them.
+func (a *App) noteKnownShares(set *ruleSet) {
+	set.share = a.share
+	if a.regions != nil {
+		set.shares = a.regions.Shares()
+	}
+}
+
+// shareOf returns the part of the bucket's rule that this region gives, 0 without
+// regions.
+func (s *ruleSet) shareOf(key limit.Key) float64 {
+	if s.shares != nil {
+		return s.shares.Of(key)
+	}
+	return s.share
+}
+
 // inForce returns what this region gives of the rule of the bucket.
 func (s *ruleSet) inForce(key limit.Key, rule limit.Rule) limit.Rule {
-	switch {
-	case s.shares != nil:
-		return rule.Scale(s.shares.Of(key))
-	case s.share != 0:
-		return rule.Scale(s.share)
+	if share := s.shareOf(key); share != 0 {
+		return rule.Scale(share)
 	}
 	return rule
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// answered is an answer about one bucket, of 5 tokens.
-func answered(what outcome, state limit.State) *answer {
+// decidedAs is an answer about one bucket, of 5 tokens.
+func decidedAs(what outcome, state limit.State) *answer {
 	a := new(answer)
 	a.add(charge{
 		zone: &zone{name: "api"}, tenant: "shop-a", bucket: limit.Bucket{Rule: limit.Rule{Capacity: 5}},
@@ -36,11 +36,11 @@ func TestFinding(t *testing.T) {
 			"limit": int64(5), "remaining": remaining, "retry_after_ms": retryAfter,
 		}
 	}
-	withTenant := answered(outcomeGranted, limit.State{Remaining: 4})
+	withTenant := decidedAs(outcomeGranted, limit.State{Remaining: 4})
 	withTenant.charges[0].zone.logKey = true
 	named := decided("granted", 4, 0)
 	named["tenant"] = "shop-a"
-	byNobody := answered(outcomeAllowed, limit.State{})
+	byNobody := decidedAs(outcomeAllowed, limit.State{})
 	byNobody.charges[0].source = limit.SourceNone
 	turned := new(answer)
 	turned.turnAway(outcomeUnauthorized, &zone{name: "api"})
@@ -48,10 +48,10 @@ func TestFinding(t *testing.T) {
 		answer *answer
 		want   map[string]any
 	}{
-		"granted":        {answered(outcomeGranted, limit.State{Remaining: 4}), decided("granted", 4, 0)},
-		"refused":        {answered(outcomeRefused, limit.State{RetryAfter: 1500*time.Millisecond + 1}), decided("refused", 0, 1501)},
-		"never":          {answered(outcomeRefused, limit.State{Remaining: 3, RetryAfter: limit.Never}), decided("refused", 3, -1)},
-		"shadow":         {answered(outcomeShadow, limit.State{RetryAfter: time.Second}), decided("shadow", 0, 1000)},
+		"granted":        {decidedAs(outcomeGranted, limit.State{Remaining: 4}), decided("granted", 4, 0)},
+		"refused":        {decidedAs(outcomeRefused, limit.State{RetryAfter: 1500*time.Millisecond + 1}), decided("refused", 0, 1501)},
+		"never":          {decidedAs(outcomeRefused, limit.State{Remaining: 3, RetryAfter: limit.Never}), decided("refused", 3, -1)},
+		"shadow":         {decidedAs(outcomeShadow, limit.State{RetryAfter: time.Second}), decided("shadow", 0, 1000)},
 		"log_key":        {withTenant, named},
 		"fallback allow": {byNobody, map[string]any{"outcome": "allowed", "route": "api", "source": "none"}},
 		"turned away":    {turned, map[string]any{"outcome": "unauthorized", "route": "api"}},
@@ -87,7 +87,7 @@ func (s *recording) SetAttributes(added ...attribute.KeyValue) {
 
 // TestAnnotateCostsNothing where nobody looks.
 func TestAnnotateCostsNothing(t *testing.T) {
-	a := answered(outcomeGranted, limit.State{Remaining: 4})
+	a := decidedAs(outcomeGranted, limit.State{Remaining: 4})
 	contexts := map[string]context.Context{
 		"nobody":           t.Context(),
 		"no access log":    context.WithValue(t.Context(), caddyhttp.ServerCtxKey, new(caddyhttp.Server)),
@@ -134,7 +134,7 @@ func zeroWait(told map[string]any) map[string]any {
 // BenchmarkAnnotate is what a request pays for spans and access logs that nobody
 // asked for.
 func BenchmarkAnnotate(b *testing.B) {
-	a := answered(outcomeGranted, limit.State{Remaining: 4})
+	a := decidedAs(outcomeGranted, limit.State{Remaining: 4})
 	ctx := context.WithValue(b.Context(), caddyhttp.ServerCtxKey, new(caddyhttp.Server))
 	for range 6 { // as deep as a request's
 		ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, a)

@@ -1,0 +1,94 @@
+package ratelimit
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAdminRefusesBadQueries: each reason names the parameter and what is allowed.
+func TestAdminRefusesBadQueries(t *testing.T) {
+	app := provisionMany(t, `{"default":{"capacity":3,"refill_per_second":1},"guest_secret":"x"}`,
+		`{"routes":["a"],"guest":"ip"}`, `{"routes":["b"]}`)
+	for query, want := range map[string]string{
+		statusPath + "?x=1":                        `unknown parameter "x": none is allowed`,
+		rulesPath + "?tenat=x":                     `unknown parameter "tenat": allowed are tenant, route, limit, cursor`,
+		rulesPath + "?limit=0":                     `parameter limit: "0" is not allowed: allowed is a whole number from 1 to 1000`,
+		rulesPath + "?limit=ten":                   `from 1 to 1000`,
+		rulesPath + "?limit=":                      `from 1 to 1000`,
+		rulesPath + "?cursor=x":                    `parameter cursor: it is none`,
+		rulesPath + "?cursor=e30":                  `parameter cursor: it is none`,
+		topPath + "?limit=201":                     `from 1 to 200`,
+		explainPath + "?tenant=t":                  `parameter route is missing`,
+		explainPath + "?route=a":                   `nobody is named: allowed are tenant`,
+		explainPath + "?tenant=t&route=x":          `no handler has the route "x": allowed are a, b`,
+		explainPath + "?tenant=t&tenant=u":         `parameter tenant is there 2 times: allowed is once`,
+		explainPath + "?stored=t&tenant=u&route=a": `parameter stored: not together with tenant or ip`,
+		explainPath + "?stored=&route=a":           `parameter stored is blank`,
+		explainPath + "?ip=x&route=a":              `parameter ip: "x" is no IP address`,
+		explainPath + "?ip=&route=a":               `parameter ip is blank`,
+		explainPath + "?tenant=t&route=a&cost=0":   `parameter cost: "0" is not allowed: allowed is a whole number from 1 to 2147483647`,
+		bucketPath + "?tenant=t&route=a&cost=1":    `unknown parameter "cost"`,
+		bucketPath + "?tenant=~guest&route=a":      `this names no bucket`,
+		bucketPath + "?tenant=&route=b":            `this names no bucket`,
+		explainPath + "?tenant=%zz":                `the query cannot be read`,
+		refreshPath + "?x=1":                       `unknown parameter "x": none is allowed`,
+		refreshPath:                                `there is nothing to refresh`,
+	} {
+		path, raw, _ := strings.Cut(query, "?")
+		err := rawCall(app, path, raw)
+		require.ErrorContains(t, err, want, query)
+		if failed, ok := errors.AsType[caddy.APIError](err); ok {
+			require.Equal(t, http.StatusBadRequest, failed.HTTPStatus, query)
+		}
+	}
+}
+
+// rawCall is asks with a query as it was sent.
+func rawCall(app *App, path, raw string) error {
+	for _, call := range adminCalls() {
+		if call.path == path {
+			q, err := newAdminQuery(raw, call.allow)
+			if err != nil {
+				return err
+			}
+			values, _ := url.ParseQuery(raw)
+			if len(q.values) != len(values) {
+				return errors.New("a parameter was lost")
+			}
+			_, err = asks(app, path, q.values)
+			return err
+		}
+	}
+	return errors.New("no such call")
+}
+
+// FuzzAdminQuery: whatever the query, there is an answer or a reason, and no panic.
+func FuzzAdminQuery(f *testing.F) {
+	app := provisionMany(f, `{"guest_secret":"x","default":{"capacity":3,"refill_per_second":1}}`,
+		`{"routes":["a"],"guest":"ip","unknown":"guest"}`, `{"routes":["b"],"tenant_hashed":true}`,
+		`{"rate_limits":{"z":{"key":"{http.request.remote.host}","window":"1s","max_events":3,"ipv4_prefix":24}}}`)
+	for _, seed := range []string{
+		"tenant=t1&route=a", "tenant=~guest&ip=1.2.3.4&route=a", "stored=~ip-0&route=a", "ip=fe80::1%25eth0&route=a", "route=z&tenant=%00",
+		"limit=1&cursor=eyJ0IjoiKiIsInIiOiIqIiwiZiI6InN0YXRpYyJ9", "tenant=%7E&route=b&cost=2147483647", "a=1;b=2",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		for _, call := range adminCalls() {
+			err := rawCall(app, call.path, raw)
+			var failed caddy.APIError
+			if errors.As(err, &failed) && failed.HTTPStatus != http.StatusBadRequest {
+				t.Fatalf("%s?%s: %v", call.path, raw, err)
+			}
+			if err != nil && err.Error() == "" {
+				t.Fatalf("%s?%s: an error without a reason", call.path, raw)
+			}
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package ratelimit
+
+import (
+	"cmp"
+	"context"
+	"runtime/debug"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/redisbucket"
+)
+
+// statusAnswer is the answer to GET /rate_limit/status. docs/admin.md says what the
+// fields tell.
+type statusAnswer struct {
+	Version     string       `json:"version"`
+	Caddy       string       `json:"caddy"`
+	Source      string       `json:"source"`
+	Instances   int          `json:"instances"`
+	Fleet       *fleetStatus `json:"fleet,omitempty"`
+	Fallback    string       `json:"fallback,omitempty"`
+	Redis       *redisStatus `json:"redis,omitempty"`
+	Rules       *rulesStatus `json:"rules,omitempty"`
+	StaticRules int          `json:"static_rules"`
+	Routes      []string     `json:"routes"`
+	Memory      memoryStatus `json:"memory"`
+}
+
+// redisStatus is how the Redis fares that the gateway talks to.
+type redisStatus struct {
+	KeyPrefix string       `json:"key_prefix"`
+	TimeoutMs float64      `json:"timeout_ms"`
+	Nodes     []nodeStatus `json:"nodes"`
+}
+
+// nodeStatus is how one node fares.
+type nodeStatus struct {
+	Address     string       `json:"address"`
+	Breaker     string       `json:"breaker"`
+	Since       *time.Time   `json:"since,omitempty"`
+	Connections int          `json:"connections"`
+	LastError   *errorStatus `json:"last_error,omitempty"`
+}
+
+// errorStatus is the last error of a node, by its kind.
+type errorStatus struct {
+	Reason     string    `json:"reason"`
+	At         time.Time `json:"at"`
+	AgoSeconds float64   `json:"ago_seconds"`
+}
+
+// rulesStatus is how the rules in PostgreSQL fare.
+type rulesStatus struct {
+	State       string           `json:"state"`
+	Hash        string           `json:"hash"`
+	Rules       int              `json:"rules"`
+	AgeSeconds  float64          `json:"age_seconds"`
+	LastSuccess *time.Time       `json:"last_success,omitempty"`
+	PollOnly    string           `json:"poll_only,omitempty"`
+	Failures    int              `json:"failures"`
+	LastError   string           `json:"last_error,omitempty"`
+	Rejected    int              `json:"rejected"`
+	Rejections  []rejectedStatus `json:"rejections,omitempty"`
+}
+
+// rejectedStatus is a row of the table that is no rule.
+type rejectedStatus struct {
+	ID     string `json:"id"`
+	Route  string `json:"route,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// memoryStatus is how many buckets the gateway keeps something of.
+type memoryStatus struct {
+	MaxKeys int            `json:"max_keys"`
+	Keys    map[string]int `json:"keys"`
+}
+
+// The states of the rules.
+const (
+	rulesListening = "listening"
+	rulesPolling   = "polling"
+	rulesStopped   = "stopped"
+	rulesUnknown   = "unknown"
+	rulesStored    = "stored"
+)
+
+// answerStatus tells how the gateway fares.
+func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
+	answer := &statusAnswer{
+		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.deciding(), Instances: app.instances(),
+		StaticRules: app.static.Len(), Routes: app.routeNames(mostRoutes),
+		Memory: memoryStatus{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
+	}
+	if answer.Routes == nil {
+		answer.Routes = []string{}
+	}
+	if app.node != nil {
+		answer.Memory.Keys["memory"] = app.memory.refusals.Len()
+		answer.Memory.Keys["prefetch"] = app.memory.ahead.Len()
+		answer.Fallback = app.fallbackWord()
+		answer.Redis = &redisStatus{
+			KeyPrefix: app.Redis.keyPrefix(), TimeoutMs: millis(app.Redis.timeout()),
+			Nodes: []nodeStatus{newNodeStatus(app.node.Status())},
+		}
+	}
+	answer.Rules, answer.Fleet = app.rulesStatus(), app.fleetStatus()
+	return answer, nil
+}
+
+// mostRoutes is how many routes the status lists.
+const mostRoutes = 1000
+
+// deciding is who decides now, as the metric's source tells it, or the fallback
+// where that is no bucket.
+func (a *App) deciding() string {
+	if a.node == nil {
+		return limit.SourceLocal.String()
+	}
+	status := a.node.Status()
+	if status.Connections > 0 && (status.Breaker == "closed" || status.Breaker == "off") {
+		return limit.SourceRedis.String()
+	}
+	return a.fallbackWord()
+}
+
+func (a *App) fallbackWord() string {
+	if a.Fallback == "" {
+		return front.FallbackLocal.String()
+	}
+	return a.Fallback
+}
+
+func newNodeStatus(status redisbucket.Status) nodeStatus {
+	node := nodeStatus{Address: status.Address, Breaker: status.Breaker, Connections: status.Connections, Since: timeOrNil(status.Since)}
+	if status.LastReason != "" {
+		node.LastError = &errorStatus{
+			Reason: status.LastReason, At: status.LastFailure.UTC(), AgoSeconds: seconds(time.Since(status.LastFailure)),
+		}
+	}
+	return node
+}
+
+func (a *App) rulesStatus() *rulesStatus {
+	if a.source == nil {
+		return nil
+	}
+	status, snapshot := a.source.Status(), a.source.Snapshot()
+	answer := &rulesStatus{
+		State: rulesPolling, Hash: status.Hash, Rules: status.Rules, AgeSeconds: seconds(status.Age),
+		LastSuccess: timeOrNil(status.LastSuccess), PollOnly: status.PollOnly,
+		Failures: status.Failures, LastError: status.LastError,
+	}
+	switch {
+	case !status.Running:
+		answer.State = rulesStopped
+	case snapshot == nil:
+		answer.State = rulesUnknown
+	case status.LastSuccess.IsZero():
+		answer.State = rulesStored
+	case status.Listening:
+		answer.State = rulesListening
+	}
+	rejected, rejections := snapshot.Rejected()
+	answer.Rejected = rejected
+	for _, r := range rejections {
+		answer.Rejections = append(answer.Rejections, rejectedStatus{ID: r.ID, Route: r.Route, Reason: r.Reason})
+	}
+	return answer
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// seconds is a time in seconds, to the millisecond.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+const modulePath = "github.com/caddygate/ratelimit"
+
+// moduleVersion is the version of this module that the binary was built with.
+func moduleVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dependency := range info.Deps {
+		if dependency.Path == modulePath {
+			if dependency.Replace != nil {
+				return dependency.Version + " (replaced)"
+			}
+			return dependency.Version
+		}
+	}
+	return cmp.Or(info.Main.Version, "(devel)")
+}
+
+func caddyVersion() string {
+	simple, _ := caddy.Version()
+	return simple
+}

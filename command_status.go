@@ -1,0 +1,131 @@
+package ratelimit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// printStatus shows how the gateway fares.
+func printStatus(t *tables, s *statusAnswer) {
+	lines := [][]string{
+		{"version", s.Version + ", Caddy " + s.Caddy},
+		{"decides", s.Source},
+		{"instances", fmt.Sprint(s.Instances)},
+	}
+	if s.Fleet != nil {
+		lines = append(lines, []string{"fleet", s.Fleet.sentence()})
+	}
+	if s.Redis != nil {
+		lines = append(lines, []string{"fallback", s.Fallback})
+		for i := range s.Redis.Nodes {
+			lines = append(lines, s.Redis.Nodes[i].lines()...)
+		}
+	}
+	if s.Rules != nil {
+		lines = append(lines, s.Rules.lines()...)
+	}
+	keys := make([]string, 0, len(s.Memory.Keys))
+	for _, store := range slices.Sorted(maps.Keys(s.Memory.Keys)) {
+		keys = append(keys, fmt.Sprint(store, " ", s.Memory.Keys[store]))
+	}
+	t.table(append(lines,
+		[]string{"static rules", fmt.Sprint(s.StaticRules)},
+		[]string{"in memory", fmt.Sprintf("%s (each at most %d)", strings.Join(keys, ", "), s.Memory.MaxKeys)},
+		[]string{"routes", orDash(strings.Join(s.Routes, ", "))},
+	)...)
+	if s.Rules == nil || s.Rules.Rejected == 0 {
+		return
+	}
+	t.line("")
+	rows := under(len(s.Rules.Rejections), "REJECTED ROW", "ROUTE", "REASON")
+	for _, row := range s.Rules.Rejections {
+		rows = append(rows, []string{row.ID, orDash(row.Route), row.Reason})
+	}
+	t.table(rows...)
+	if more := s.Rules.Rejected - len(s.Rules.Rejections); more > 0 {
+		t.line("and %d more", more)
+	}
+}
+
+func (n *nodeStatus) lines() [][]string {
+	breaker := "breaker " + n.Breaker
+	if n.Since != nil {
+		breaker += " since " + n.Since.Format("2006-01-02 15:04:05Z")
+	}
+	lines := [][]string{{"redis", fmt.Sprintf("%s: %s, connections %d", n.Address, breaker, n.Connections)}}
+	if n.LastError != nil {
+		lines = append(lines, []string{"last error", n.LastError.Reason + ", " + span(n.LastError.AgoSeconds) + " ago"})
+	}
+	return lines
+}
+
+func (r *rulesStatus) lines() [][]string {
+	state := r.State
+	if r.PollOnly != "" {
+		state += " (" + r.PollOnly + ")"
+	}
+	lines := [][]string{
+		{"rules", fmt.Sprintf("%s: %d rules, %d rows rejected, %s old", state, r.Rules, r.Rejected, span(r.AgeSeconds))},
+		{"rules hash", r.Hash},
+	}
+	if r.LastError != "" {
+		lines = append(lines, []string{"rules error", fmt.Sprintf("%s (%d failures in a row)", r.LastError, r.Failures)})
+	}
+	return lines
+}
+
+// sentence is what the gateways know of each other, in words.
+func (f *fleetStatus) sentence() string {
+	text := fmt.Sprintf("%d gateways counted %s ago, %d with other rules than most", f.Counted, span(f.HeartbeatAgeSeconds), f.Disagree)
+	if f.LastError != "" {
+		text += ", and not since: " + f.LastError
+	}
+	return text
+}
+
+// printRules shows a page of the rules.
+func printRules(t *tables, r *rulesAnswer) {
+	rows := under(len(r.Rules), "TENANT", "ROUTE", "FROM", "RATE", "OPTIONS")
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rule.rate(), orDash(rule.options())})
+	}
+	t.table(rows...)
+	if !r.Known {
+		t.line("the rules of PostgreSQL are not known yet")
+	}
+	t.line("%d of %d rules", len(r.Rules), r.Postgres+r.StaticRules)
+	if r.Next != "" {
+		t.line("more: --cursor %s", r.Next)
+	}
+}
+
+// printRefresh shows what a load brought.
+func printRefresh(t *tables, r *refreshAnswer) {
+	changed := "nothing has changed"
+	if r.Changed {
+		changed = "they have changed"
+	}
+	t.line("%d rules in force, %d rows rejected, after %s: %s", r.Rules, r.Rejected, span(r.TookSeconds), changed)
+}
+
+// printReset shows what was reset.
+func printReset(t *tables, r *resetAnswer) {
+	rows := under(len(r.Buckets), "BUCKET OF", "ROUTE", "HERE", "REDIS")
+	for _, b := range r.Buckets {
+		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
+	}
+	t.table(rows...)
+}
+
+// printTop shows the buckets that refused most.
+func printTop(t *tables, a *topAnswer) {
+	rows := under(len(a.Buckets), "REFUSED", "MAY BE LESS BY", "TENANT", "ROUTE")
+	for _, b := range a.Buckets {
+		rows = append(rows, []string{decimal(b.Refused), decimal(b.Over), b.Tenant, b.Route})
+	}
+	t.table(rows...)
+	t.line("refusals of the last %s", span(float64(int64(a.Seconds))))
+}

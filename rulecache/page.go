@@ -1,0 +1,102 @@
+package rulecache
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// Query says which rules Snapshot.Page returns.
+type Query struct {
+	// Tenant and Route are those that a rule must have, exactly as it is stored:
+	// "*" finds the rules for all. Default: any.
+	Tenant, Route string
+	// After is the pair after which the page begins. Default: at the beginning.
+	After Pair
+	// Including puts the rule for After itself on the page, too. Default: false.
+	Including bool
+	// Limit is how many rules there are at most on the page. Default: 100.
+	Limit int
+}
+
+const defaultPage = 100
+
+// Page returns the first rules after a pair, in the order of tenants and then of
+// routes, as bytes. It looks at every rule unless the query names both a tenant and
+// a route, about 0.2 s for a million, and keeps no more than the page.
+func (s *Snapshot) Page(q Query) []Entry {
+	if q.Limit <= 0 {
+		q.Limit = defaultPage
+	}
+	if q.Tenant != "" && q.Route != "" {
+		return s.only(q)
+	}
+	if s == nil || q.Tenant != "" && !s.HasTenant(q.Tenant) {
+		return nil
+	}
+	var page []Entry
+	for pair, rule := range s.rules {
+		if !q.matches(pair) || len(page) == q.Limit && page[len(page)-1].compare(pair) < 0 {
+			continue
+		}
+		at := sort.Search(len(page), func(i int) bool { return page[i].compare(pair) > 0 })
+		page = slices.Insert(page, at, Entry{Pair: pair, Rule: rule})
+		if len(page) > q.Limit {
+			page = page[:q.Limit]
+		}
+	}
+	return page
+}
+
+// only is a page of the one rule that the query can find.
+func (s *Snapshot) only(q Query) []Entry {
+	pair := Pair{Tenant: q.Tenant, Route: q.Route}
+	rule, found := s.Get(pair.Tenant, pair.Route)
+	if !found || !q.matches(pair) {
+		return nil
+	}
+	return []Entry{{Pair: pair, Rule: rule}}
+}
+
+func (q *Query) matches(pair Pair) bool {
+	if q.Tenant != "" && q.Tenant != pair.Tenant || q.Route != "" && q.Route != pair.Route {
+		return false
+	}
+	order := pair.compare(q.After)
+	return order > 0 || order == 0 && q.Including
+}
+
+// compare orders pairs.
+func (p Pair) compare(other Pair) int {
+	return cmp.Or(cmp.Compare(p.Tenant, other.Tenant), cmp.Compare(p.Route, other.Route))
+}
+
+// Candidate is a place where Find looks for a rule.
+type Candidate struct {
+	Pair
+	// Layer is the number of the layer, counted from 0.
+	Layer int
+}
+
+// Candidates returns the places where Find looks for the rule of a tenant on a
+// route in so many layers, in its order: the first that holds a rule counts.
+func Candidates(tenant, route string, layers int) []Candidate {
+	pairs := pairsFor(tenant, route)
+	list := make([]Candidate, 0, len(pairs)*layers)
+	for _, pair := range pairs {
+		for layer := range layers {
+			list = append(list, Candidate{Pair: pair, Layer: layer})
+		}
+	}
+	return list
+}
+
+// pairsFor returns the pairs whose rules may count, the first one first. A tenant
+// of "" has no rows of its own.
+func pairsFor(tenant, route string) []Pair {
+	pairs := []Pair{{tenant, route}, {tenant, Wildcard}, {Wildcard, route}, {Wildcard, Wildcard}}
+	if tenant == "" {
+		return pairs[2:]
+	}
+	return pairs
+}
