@@ -37,9 +37,9 @@ func TestRegionShare(t *testing.T) {
 			eventually(t, 10*time.Second, "the rules are known", func() bool { return g.metric("caddy_rate_limit_rules") == 1 })
 			require.Equal(t, 0.7, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
 			explained := g.adminGet("/rate_limit/explain?tenant=row&route=a")
-			require.Contains(t, explained, `"region_share":0.7`)
-			require.Contains(t, explained, `"capacity":7`)
-			require.Contains(t, explained, `"capacity":10`, "the whole rule, among the candidates")
+			require.Contains(t, explained, `"region_share": 0.7`)
+			require.Contains(t, explained, `"capacity": 7`)
+			require.Contains(t, explained, `"capacity": 10`, "the whole rule, among the candidates")
 			for _, test := range []struct {
 				path, tenant string
 				limit        int
