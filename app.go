@@ -96,6 +96,7 @@ type App struct {
 	node     *redisbucket.Node // nil without Redis
 	source   *rulecache.Source // nil without PostgreSQL
 	settings rulecache.Settings
+	trigger  *runningTrigger // nil without one
 	fleet    *redisbucket.Heartbeat
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
@@ -167,6 +168,9 @@ func (a *App) Start() error {
 	}
 	if a.regions != nil {
 		a.stops = append(a.stops, a.regions.Start(a.regionSettings))
+	}
+	if a.trigger != nil {
+		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
 	}
 	if a.node != nil {
 		stop := a.node.Start(a.observeRedis)
@@ -286,7 +290,7 @@ func (a *App) provisionRules(ctx caddy.Context) error {
 	a.settings = a.Rules.settings()
 	a.settings.Store = ruleStorage{storage: ctx.Storage(), key: "rate_limit/rules/" + options.StoreKey() + ".json"}
 	a.settings.Observe = a.observeRules
-	return nil
+	return a.provisionTrigger(ctx)
 }
 
 // onFailure returns what happens to requests that Redis cannot decide.

@@ -235,6 +235,9 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //			channel   <name>
 //			listen    on|off
 //			max_rules <n>
+//			trigger   <module> {
+//				<options>
+//			}
 //		}
 //		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>]
 //		default   <n>/<unit> [burst <n>]

@@ -269,6 +269,7 @@ func (a *App) parseRules(d *caddyfile.Dispenser) error {
 		"channel":   {parse: anyText(&r.Channel)},
 		"listen":    {parse: r.parseListen},
 		"max_rules": {parse: integer(&r.MaxRules, maxRulesBounds)},
+		"trigger":   {parse: r.parseTrigger},
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "status|rules|explain|reset|refresh|top|schema|regions [flags]",
+		Usage: "status|rules|explain|reset|refresh|top|schema|import|regions [flags]",
 		Short: "Shows, explains and steers the rate limits of a running gateway",
 		Long: `Shows, explains and steers the rate limits of a running gateway, over Caddy's
 admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise with
@@ -30,7 +30,7 @@ func addCommands(cmd *cobra.Command) {
 	for _, command := range adminCommands() {
 		cmd.AddCommand(command.cobra())
 	}
-	cmd.AddCommand(schemaCommand())
+	cmd.AddCommand(schemaCommand(), importCommand())
 	cmd.AddCommand(regionsCommand())
 }
 

@@ -37,6 +37,7 @@ type collectors struct {
 	declined    *prometheus.CounterVec
 	processTime *prometheus.HistogramVec
 	redisErrors *prometheus.CounterVec
+	triggered   *prometheus.CounterVec
 }
 
 var processCollectors = sync.OnceValue(func() *collectors {
@@ -59,6 +60,10 @@ var processCollectors = sync.OnceValue(func() *collectors {
 			Namespace: namespace, Subsystem: subsystem, Name: "redis_errors_total",
 			Help: "Decisions that Redis could not make and the fallback made, by reason.",
 		}, []string{"reason"}),
+		triggered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "rules_triggered_total",
+			Help: "Signs that the rules may have changed, by the trigger that heard of them.",
+		}, []string{"trigger"}),
 	}
 })
 
@@ -80,7 +85,7 @@ func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) 
 	}
 	c := processCollectors()
 	var errs []error
-	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, stateCollector{app}} {
+	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.triggered, stateCollector{app}} {
 		errs = append(errs, registry.Register(collector))
 	}
 	errs = append(errs, registerChanges(registry))
@@ -147,6 +152,7 @@ var (
 	rejectedDesc    = stateDesc("rules_rejected", "Rows of the table that are no rule and were skipped.")
 	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; 0 where none were ever known.")
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1.", "hash")
+	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
 	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
 )
 
@@ -161,7 +167,7 @@ type stateCollector struct{ app *App }
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, keysDesc,
+		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc,
 		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc,
 	} {
 		descs <- desc
@@ -198,6 +204,13 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(rejectedDesc, float64(rules.Rejected))
 	gauge(rulesAgeDesc, rules.Age.Seconds())
 	gauge(rulesInfoDesc, 1, rules.Hash)
+	if s.app.trigger != nil {
+		connected := 0.0
+		if s.app.trigger.Connected() {
+			connected = 1
+		}
+		gauge(triggerDesc, connected, s.app.trigger.name)
+	}
 	collectLoads(out, rules)
 }
 

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,10 @@ type Rules struct {
 	// How many rules there may be, from 1 to 10,000,000. A table with more is
 	// refused whole, and the rules that were known stay. Default: 1000000.
 	MaxRules int `json:"max_rules,omitempty"`
+
+	// What else tells of changes, beside PostgreSQL's notifications and the polls:
+	// a module that is built in, such as `kafka`. Default: none.
+	TriggerRaw json.RawMessage `json:"trigger,omitempty" caddy:"namespace=rate_limit.triggers inline_key=name"`
 }
 
 // StaticRule is a rule for one tenant and one route that stands in the

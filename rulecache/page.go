@@ -35,7 +35,7 @@ func (s *Snapshot) Page(q Query) []Entry {
 		return nil
 	}
 	var page []Entry
-	for pair, rule := range s.rules {
+	for pair, rule := range s.rules.all() {
 		if !q.matches(pair) || len(page) == q.Limit && page[len(page)-1].compare(pair) < 0 {
 			continue
 		}

@@ -40,7 +40,7 @@ type row [columnCount][]byte
 // add makes a rule of r, or counts it as rejected. Rows come in the order of
 // their ids, so that of two for one pair the later one wins.
 func (b *builder) add(r *row) {
-	pair := Pair{Tenant: b.intern(r[columnTenant]), Route: b.intern(r[columnRoute])}
+	pair := Pair{Tenant: string(r[columnTenant]), Route: string(r[columnRoute])}
 	if err := pair.check(); err != nil {
 		b.reject(Rejection{ID: string(r[columnID]), Reason: err.Error()})
 		return
@@ -52,13 +52,12 @@ func (b *builder) add(r *row) {
 		return
 	}
 	delete(b.kept, pair)
-	if _, found := b.rules[pair]; found {
+	if b.rules.set(pair, rule) {
 		b.reject(Rejection{
 			ID: string(r[columnID]), Route: pair.Route,
 			Reason: "duplicate: a row with a lower id has the same tenant and route, and is passed over",
 		})
 	}
-	b.rules[pair] = rule
 }
 
 // rule reads the numbers and words of r.

@@ -18,8 +18,7 @@ const maxRejections = 20
 // Snapshot is a set of rules as it was at one time. It never changes, so it is
 // safe for concurrent use. A nil Snapshot is an empty one.
 type Snapshot struct {
-	rules      map[Pair]limit.Rule
-	tenants    map[string]struct{}
+	rules      *ruleTable
 	hash       string
 	loadedAt   time.Time
 	rejected   int
@@ -49,10 +48,9 @@ func NewSnapshot(entries []Entry) (*Snapshot, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rule for route %q: %w", entry.Route, err)
 		}
-		if _, found := b.rules[entry.Pair]; found {
+		if b.rules.set(entry.Pair, rule) {
 			return nil, fmt.Errorf("two rules are for one tenant and route %q", entry.Route)
 		}
-		b.rules[entry.Pair] = rule
 	}
 	return b.snapshot(time.Time{}), nil
 }
@@ -62,17 +60,12 @@ func (s *Snapshot) Get(tenant, route string) (limit.Rule, bool) {
 	if s == nil {
 		return limit.Rule{}, false
 	}
-	rule, found := s.rules[Pair{Tenant: tenant, Route: route}]
-	return rule, found
+	return s.rules.get(Pair{Tenant: tenant, Route: route})
 }
 
 // HasTenant reports whether there is any rule for exactly this tenant.
 func (s *Snapshot) HasTenant(tenant string) bool {
-	if s == nil {
-		return false
-	}
-	_, found := s.tenants[tenant]
-	return found
+	return s != nil && s.rules.hasTenant(tenant)
 }
 
 // Len returns the number of rules.
@@ -80,7 +73,7 @@ func (s *Snapshot) Len() int {
 	if s == nil {
 		return 0
 	}
-	return len(s.rules)
+	return s.rules.len()
 }
 
 // Hash returns 32 hex digits that are equal for equal sets of rules, in every
@@ -112,8 +105,7 @@ func (s *Snapshot) Rejected() (count int, reasons []Rejection) {
 
 // builder collects the rules of a snapshot.
 type builder struct {
-	rules      map[Pair]limit.Rule
-	names      map[string]string
+	rules      *ruleTable
 	kept       map[Pair]struct{}
 	rejected   int
 	rejections []Rejection
@@ -121,20 +113,9 @@ type builder struct {
 
 func newBuilder(size int) *builder {
 	return &builder{
-		rules: make(map[Pair]limit.Rule, size),
-		names: make(map[string]string),
+		rules: newRuleTable(size),
 		kept:  make(map[Pair]struct{}),
 	}
-}
-
-// intern returns text as a string that is shared by all rules that name it.
-func (b *builder) intern(text []byte) string {
-	if name, found := b.names[string(text)]; found {
-		return name
-	}
-	name := string(text)
-	b.names[name] = name
-	return name
 }
 
 // reject counts a row that makes no rule.
@@ -149,7 +130,7 @@ func (b *builder) reject(rejection Rejection) {
 func (b *builder) keep(last *Snapshot) {
 	for pair := range b.kept {
 		if rule, found := last.Get(pair.Tenant, pair.Route); found {
-			b.rules[pair] = rule
+			b.rules.set(pair, rule)
 		}
 	}
 }
@@ -157,12 +138,11 @@ func (b *builder) keep(last *Snapshot) {
 // snapshot makes the snapshot of what was collected; b is of no use afterwards.
 func (b *builder) snapshot(loadedAt time.Time) *Snapshot {
 	s := &Snapshot{
-		rules: b.rules, tenants: make(map[string]struct{}), loadedAt: loadedAt,
+		rules: b.rules, loadedAt: loadedAt,
 		rejected: b.rejected, rejections: b.rejections,
 	}
 	var sum digest
-	for pair, rule := range b.rules {
-		s.tenants[pair.Tenant] = struct{}{}
+	for pair, rule := range b.rules.all() {
 		sum.add(pair, rule)
 	}
 	s.hash = sum.String()

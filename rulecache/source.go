@@ -130,6 +130,12 @@ func (s *Source) Refresh(ctx context.Context) error {
 	}
 }
 
+// Changed tells the Source that the table may have changed, as a notification of
+// PostgreSQL does: it is asked soon, but in a storm of changes no more often than
+// every half second. It never blocks, and does nothing while nobody has started
+// the Source.
+func (s *Source) Changed() { s.poller.wake() }
+
 // Status returns how the Source fares.
 func (s *Source) Status() Status {
 	snapshot := s.snapshot.Load()

@@ -1,6 +1,7 @@
 package rulecache
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,19 +34,36 @@ type storedRule struct {
 	Shards    uint8   `json:"shards,omitempty"`
 }
 
-// encode returns the JSON of s.
+// storedRuleBytes is about what one rule takes in JSON.
+const storedRuleBytes = 128
+
+// encode returns the JSON of s. It writes rule by rule into one buffer, because a
+// million of them at once, as values and then as text, would take the memory of
+// several snapshots.
 func (s *Snapshot) encode() ([]byte, error) {
-	stored := storedSnapshot{
-		Version: storedVersion, LoadedAt: s.loadedAt, Hash: s.hash,
-		Rules: make([]storedRule, 0, len(s.rules)),
+	head, err := json.Marshal(storedSnapshot{Version: storedVersion, LoadedAt: s.loadedAt, Hash: s.hash, Rules: []storedRule{}})
+	if err != nil {
+		return nil, err
 	}
-	for pair, rule := range s.rules {
-		stored.Rules = append(stored.Rules, storedRule{
+	var text bytes.Buffer
+	text.Grow(len(head) + s.Len()*storedRuleBytes)
+	text.Write(bytes.TrimSuffix(head, []byte("]}")))
+	encoder := json.NewEncoder(&text)
+	var stored storedRule
+	for pair, rule := range s.rules.all() {
+		if stored.Capacity != 0 {
+			text.WriteByte(',')
+		}
+		stored = storedRule{
 			Tenant: pair.Tenant, Route: pair.Route, Capacity: rule.Capacity, Refill: rule.Refill,
 			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Prefetch: rule.Prefetch, Shards: rule.Shards,
-		})
+		}
+		if err := encoder.Encode(&stored); err != nil {
+			return nil, err
+		}
 	}
-	return json.Marshal(stored)
+	text.WriteString("]}")
+	return text.Bytes(), nil
 }
 
 // decode reads what encode wrote. Whatever does not add up refuses it whole,

@@ -2,6 +2,7 @@ package rulecache
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 	"time"
 
@@ -22,7 +23,9 @@ func TestStoredSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	after, err := decode(text, 2)
 	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, maps.Collect(before.rules.all()), maps.Collect(after.rules.all()))
+	require.Equal(t, before.Hash(), after.Hash())
+	require.Equal(t, before.LoadedAt(), after.LoadedAt())
 
 	for name, broken := range map[string][]byte{
 		"nothing":       nil,
@@ -79,7 +82,7 @@ func FuzzRow(f *testing.F) {
 		s := b.snapshot(time.Time{})
 		rejected, _ := s.Rejected()
 		require.Equal(t, 1, s.Len()+rejected)
-		for pair, rule := range s.rules {
+		for pair, rule := range s.rules.all() {
 			require.NoError(t, pair.check())
 			again, err := limit.NewRule(rule)
 			require.NoError(t, err)
