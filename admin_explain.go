@@ -27,6 +27,7 @@ type handlerAnswer struct {
 	Candidates []candidateAnswer `json:"candidates"`
 	Rule       *numbersAnswer    `json:"rule,omitempty"`
 	RuleFrom   string            `json:"rule_from,omitempty"`
+	Share      float64           `json:"region_share,omitempty"`
 	Bucket     *bucketAnswer     `json:"bucket,omitempty"`
 	Next       nextAnswer        `json:"next"`
 }
@@ -77,6 +78,7 @@ func (a *App) knownRules() ruleSet {
 		set.loaded = a.source.Snapshot()
 		set.pending = set.loaded == nil
 	}
+	a.noteKnownShares(&set)
 	return set
 }
 
@@ -108,15 +110,16 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 			answer.RuleFrom = candidate.From
 		}
 	}
-	rule := e.zone.rule(who.rules, e.rules)
+	key := limit.Key{Tenant: who.key, Route: e.zone.route}
+	rule := e.rules.inForce(key, e.zone.rule(who.rules, e.rules))
 	numbers := newNumbers(rule)
-	answer.Rule = &numbers
+	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
 	if who.key == "" {
 		answer.Next = nextAnswer{Outcome: outcomeUnknown}
 		return answer
 	}
 	if rule.Mode != limit.Deny && rule.Mode != limit.Unlimited {
-		answer.Bucket = e.bucket(ctx, limit.Bucket{Key: limit.Key{Tenant: who.key, Route: e.zone.route}, Rule: rule})
+		answer.Bucket = e.bucket(ctx, limit.Bucket{Key: key, Rule: rule})
 	}
 	answer.Next = e.next(ctx, who.visitor)
 	return answer

@@ -41,7 +41,7 @@ func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
 		case limit.Unlimited:
 		default:
 			key := limit.Key{Tenant: who.key, Route: zone.route}
-			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: rule}})
+			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: e.rules.inForce(key, rule)}})
 		}
 	}
 	if len(current.charges) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -85,7 +86,8 @@ type App struct {
 	// a random one for this process.
 	GuestSecret string `json:"guest_secret,omitempty"`
 
-	// This region's share of every rule. Not yet supported. Default: all of it.
+	// The region that this gateway is in, where there are several and each gives a
+	// share of every limit. Default: none, the whole of each.
 	Region *Region `json:"region,omitempty"`
 
 	logger   *zap.Logger
@@ -103,19 +105,14 @@ type App struct {
 	events   *eventQueue
 	origin   *caddy.Context     // of what the app tells
 	layouts  map[string]*layout // of the routes
-	handlers []*Handler         // in the order in which they were provisioned
+
+	share          float64         // of every rule, 0: all of it
+	regions        *regions.Source // nil where the share is not measured
+	regionSettings regions.Settings
+
+	handlers []*Handler // in the order in which they were provisioned
 	releases []func() error
 	stops    []func()
-}
-
-// Region is this region's share of every rule. Not yet supported.
-type Region struct {
-	// The region's name.
-	Name string `json:"name,omitempty"`
-	// The part of every limit that this region gives, from 0.01 to 1. Default: 1.
-	Share float64 `json:"share,omitempty"`
-	// Whether the regions share by their measured demand. Default: false.
-	Auto bool `json:"auto,omitempty"`
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -128,9 +125,6 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
 	a.layouts = map[string]*layout{}
-	if err := a.refuseUnsupported(); err != nil {
-		return err
-	}
 	if err := a.expand(); err != nil {
 		return err
 	}
@@ -152,6 +146,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.provisionRules(ctx); err != nil {
 		return err
 	}
+	if err := a.provisionRegion(ctx); err != nil {
+		return err
+	}
 	if err := a.provisionLimiter(); err != nil {
 		return err
 	}
@@ -165,6 +162,9 @@ func (a *App) Start() error {
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
+	}
+	if a.regions != nil {
+		a.stops = append(a.stops, a.regions.Start(a.regionSettings))
 	}
 	if a.trigger != nil {
 		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
@@ -210,6 +210,7 @@ func (a *App) rules(ctx context.Context) ruleSet {
 		set.loaded = a.source.Await(ctx, firstRulesWait)
 		set.pending = set.loaded == nil
 	}
+	a.noteShares(ctx, &set)
 	return set
 }
 

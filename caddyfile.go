@@ -216,7 +216,10 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 // UnmarshalCaddyfile sets up the app from Caddyfile tokens. Syntax:
 //
 //	rate_limit {
-//		redis <url> {
+//		redis <url>... {
+//			mode         cluster|sentinel <master>
+//			sentinel_user     <name>
+//			sentinel_password <text>
 //			key_prefix   <text>
 //			timeout      <duration>
 //			dial_timeout <duration>
@@ -247,10 +250,11 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //		reset     delta|epoch
 //		max_keys  <n>
 //		guest_secret <text>
+//		region    <name> <share>|auto {
+//			rebalance <duration>|off
+//			valid     <duration>
+//		}
 //	}
-//
-// Not yet supported, and refused: several redis urls, mode, sentinel_user,
-// sentinel_password and region.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the option's name
 	if d.NextArg() {
@@ -267,7 +271,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
 		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
 		"guest_secret": {parse: anyText(&a.GuestSecret)},
-		"region":       {},
+		"region":       {parse: a.parseRegion},
 	})
 }
 

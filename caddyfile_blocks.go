@@ -33,8 +33,6 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 			return d.Err("an address stands where an option should")
 		case !ok:
 			return d.Errf("unknown option %q: allowed here are %s", name, names(options))
-		case known.parse == nil:
-			return d.Errf("%s is not yet supported", name)
 		case seen[name] && !known.repeats:
 			return d.Errf("the option %s stands here twice", name)
 		}
@@ -46,12 +44,9 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 	return nil
 }
 
-// names lists the options that are built.
+// names lists the options.
 func names(options map[string]option) string {
-	built := slices.Collect(maps.Keys(options))
-	built = slices.DeleteFunc(built, func(name string) bool { return options[name].parse == nil })
-	slices.Sort(built)
-	return strings.Join(built, ", ")
+	return strings.Join(slices.Sorted(maps.Keys(options)), ", ")
 }
 
 // oneArg reads an option's only argument.

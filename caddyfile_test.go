@@ -197,23 +197,13 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 	}
 }
 
-// TestNotYetSupported holds what has its place in the syntax, but is not built:
-// it must be refused, never accepted and ignored.
-func TestNotYetSupported(t *testing.T) {
-	globals := []string{
-		"region eu 0.7",
-	}
-	for _, line := range globals {
-		_, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")
-		require.ErrorContains(t, err, "not yet supported", line)
-	}
-}
-
 // FuzzAdapt looks for input that makes a parser panic.
 func FuzzAdapt(f *testing.F) {
 	f.Add("redis redis://x {\n timeout 5ms\n}", "limit 5/s burst 3 a")
 	f.Add("rule a b 5/s burst 3 mode enforce", "tenant {header.X}")
 	f.Add("instances auto", "guest\nguest")
+	f.Add("rules postgres://x\nregion eu auto {\nrebalance off\nvalid 1m\n}", "guest")
+	f.Add("region eu 0.7", "shadow")
 	f.Add("redis redis://x", "zone a {\n match {\n path /x\n}\n key {remote_host}\n window 1s\n events 5\n}\njitter 0.2\ndistributed\nstorage redis {\n a b\n}")
 	f.Add("rules postgres://x {\n listen off\n}\ndefault 1/s", "algorithm\nheaders off")
 	f.Fuzz(func(_ *testing.T, global, directive string) {

@@ -35,6 +35,9 @@ var metricsContract = map[string]string{
 	"caddy_rate_limit_instances":                "gauge",
 	"caddy_rate_limit_instances_counted":        "gauge",
 	"caddy_rate_limit_instances_disagree":       "gauge",
+	"caddy_rate_limit_region_share":             "gauge region",
+	"caddy_rate_limit_region_share_age_seconds": "gauge region",
+	"caddy_rate_limit_region_lapsed":            "gauge region",
 	"caddy_rate_limit_heartbeat_age_seconds":    "gauge",
 	"caddy_rate_limit_keys":                     "gauge store",
 	"caddy_rate_limit_state_changes_total":      "counter event",
@@ -57,7 +60,7 @@ func TestMetricsContract(t *testing.T) {
 	t.Parallel()
 	redis, postgres := servertest.Redis(t), servertest.Postgres(t)
 	postgres.Exec(t, rulecache.Schema(rulecache.DefaultTable, rulecache.DefaultChannel))
-	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\ninstances auto 2\n}", answers("rate_limit a {\nlimit 1/1000s\n}")))
+	g := startGateway(t, site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\ninstances auto 2\nregion eu auto\n}", answers("rate_limit a {\nlimit 1/1000s\n}")))
 	g.passes(2, "t1")
 	g.get("/", "") // 401
 	eventually(t, 20*time.Second, "the first count", func() bool {

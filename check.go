@@ -58,33 +58,6 @@ func oneOf(field, word string, words ...string) error {
 	return fmt.Errorf("%s: unknown word %q: allowed are %s", field, word, strings.Join(words, ", "))
 }
 
-// unsupported is a setting that has its place, but is not built yet.
-type unsupported struct {
-	field, what string
-	asked       bool
-}
-
-func firstUnsupported(settings []unsupported) error {
-	for _, setting := range settings {
-		if setting.asked {
-			return notYetSupported(setting.field, setting.what)
-		}
-	}
-	return nil
-}
-
-func notYetSupported(field, what string) error {
-	return fmt.Errorf("%s: %s is not yet supported", field, what)
-}
-
-// refuseUnsupported names what the configuration may hold, but this version does not do.
-func (a *App) refuseUnsupported() error {
-	settings := []unsupported{
-		{"region", "region", a.Region != nil},
-	}
-	return firstUnsupported(settings)
-}
-
 // check holds every setting of the app against its bounds.
 func (a *App) check() error {
 	_, err := a.onFailure()
@@ -100,6 +73,9 @@ func (a *App) check() error {
 	}
 	if a.Rules != nil {
 		errs = append(errs, a.Rules.check())
+	}
+	if a.Region != nil {
+		errs = append(errs, a.Region.check(a.Rules != nil))
 	}
 	return errors.Join(errs...)
 }
@@ -123,6 +99,9 @@ func (a *App) texts() []text {
 			list = append(list, text{"redis.tls.ca_file", &t.CAFile}, text{"redis.tls.cert_file", &t.CertFile},
 				text{"redis.tls.key_file", &t.KeyFile}, text{"redis.tls.server_name", &t.ServerName})
 		}
+	}
+	if r := a.Region; r != nil {
+		list = append(list, text{"region.name", &r.Name})
 	}
 	if r := a.Rules; r != nil {
 		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})

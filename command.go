@@ -7,13 +7,14 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "status|rules|explain|reset|refresh|top|schema|import [flags]",
+		Usage: "status|rules|explain|reset|refresh|top|schema|import|regions [flags]",
 		Short: "Shows, explains and steers the rate limits of a running gateway",
 		Long: `Shows, explains and steers the rate limits of a running gateway, over Caddy's
 admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise with
@@ -30,6 +31,7 @@ func addCommands(cmd *cobra.Command) {
 		cmd.AddCommand(command.cobra())
 	}
 	cmd.AddCommand(schemaCommand(), importCommand())
+	cmd.AddCommand(regionsCommand())
 }
 
 // schemaCommand prints the SQL that makes the table.
@@ -44,6 +46,7 @@ func schemaCommand() *cobra.Command {
 	}
 	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table, with its schema if it needs one")
 	cmd.Flags().String("channel", rulecache.DefaultChannel, "channel of the notifications")
+	cmd.Flags().Bool("regions", false, "print the tables of the regions' shares instead, in the schema of the table")
 	return cmd
 }
 
@@ -55,6 +58,10 @@ func printSchema(flags caddycmd.Flags) (int, error) {
 	settings := rulecache.Settings{Channel: flags.String("channel")}
 	if err := settings.Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
+	}
+	if flags.Bool("regions") {
+		fmt.Print(regions.Schema(regionSchema(options.Table)))
+		return caddy.ExitCodeSuccess, nil
 	}
 	fmt.Print(rulecache.Schema(options.Table, settings.Channel))
 	return caddy.ExitCodeSuccess, nil

@@ -30,6 +30,9 @@ func (h *handlerAnswer) print(t *tables, route string) {
 	lines = append(lines, []string{"next request", h.Next.sentence()})
 	if h.Rule != nil {
 		lines = append(lines, []string{"rule", joined(h.Rule.rate(), h.Rule.options(), "from "+h.RuleFrom)})
+		if h.Share != 0 {
+			lines = append(lines, []string{"region", fmt.Sprintf("the rule is %g of the whole, this region's share", h.Share)})
+		}
 	}
 	t.table(append(lines, h.Bucket.lines()...)...)
 	t.line("")

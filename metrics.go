@@ -166,7 +166,10 @@ type stateCollector struct{ app *App }
 
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc, instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc} {
+	for _, desc := range []*prometheus.Desc{
+		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc,
+		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc,
+	} {
 		descs <- desc
 	}
 	describeTraffic(descs)
@@ -196,6 +199,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 			collectTraffic(out, node)
 		}
 	}
+	s.app.collectRegion(gauge)
 	s.app.collectFleet(gauge)
 	if s.app.source == nil {
 		return

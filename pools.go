@@ -9,6 +9,7 @@ import (
 	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -19,6 +20,7 @@ var (
 	clients = caddy.NewUsagePool() // of Redis, with their breakers
 	stores  = caddy.NewUsagePool() // buckets in memory, and what stands before those in Redis
 	sources = caddy.NewUsagePool() // rules
+	shares  = caddy.NewUsagePool() // of regions
 	fleets  = caddy.NewUsagePool() // what gateways know of each other, where they count themselves
 )
 
@@ -63,6 +65,12 @@ func (m *memory) Destruct() error {
 
 func takeSource(options rulecache.Options) (*rulecache.Source, func() error, error) {
 	return take(sources, options.PoolKey(), func() (*rulecache.Source, error) { return rulecache.NewSource(options) })
+}
+
+func takeShares(options regions.Options) (*regions.Source, func() error, error) {
+	return take(shares, options.PoolKey(), func() (*regions.Source, error) {
+		return regions.NewSource(options, rulecache.Describe)
+	})
 }
 
 // nameSuccessor lets another client of the same Redis act for client once that is

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -170,6 +171,8 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 type ruleSet struct {
 	loaded, static *rulecache.Snapshot // either may be nil
 	pending        bool                // whether those of PostgreSQL are not known yet
+	share          float64             // of this region in every rule, 0: all of it
+	shares         *regions.Shares     // of this region in each rule, nil: share counts
 }
 
 // knows reports whether the tenant has a rule of its own. While that cannot be

@@ -35,6 +35,7 @@ func arrows() map[string][]string {
 		"front":                         {"limit", "internal/bounded"},
 		"localbucket":                   {"limit", "internal/bounded"},
 		"redisbucket":                   {"limit", "lua"},
+		"regions":                       {"limit"},
 		"rulecache":                     {"limit"},
 		"internal/bounded":              {},
 		"internal/model":                {"limit"},

@@ -204,6 +204,32 @@ func (r Rule) Share(n int64) Rule {
 	return r
 }
 
+// MinScale is the smallest part of a rule that Scale makes.
+const MinScale = 1e-6
+
+// Scale returns the part of r that one region gives of it: the capacity times
+// share, rounded down, but at least 1. A token bucket refills at that share of
+// the rate; the sliding windows keep their window. A share from 1 up, or one
+// that is not a number, is the whole rule, and one below MinScale counts as
+// that. The window stays within MaxWindow. It does not allocate.
+func (r Rule) Scale(share float64) Rule {
+	if !(share < 1) {
+		return r
+	}
+	share = max(share, MinScale)
+	whole := r
+	// The addend takes back what the product lacks of a whole number: 100 × 0.29
+	// is 28.999999999999996.
+	r.Capacity = max(1, int64(float64(whole.Capacity)*share+1e-6))
+	if whole.Algorithm != TokenBucket && whole.Algorithm != 0 {
+		r.Refill = float64(r.Capacity) * 1000 / float64(whole.WindowMillis)
+		return r
+	}
+	r.Refill = max(whole.Refill*share, float64(r.Capacity)/MaxWindow.Seconds())
+	r.WindowMillis = max(1, int64(math.Round(float64(r.Capacity)/r.Refill*1000)))
+	return r
+}
+
 // clip shortens what a message quotes of foreign data.
 func clip(word string) string {
 	if len(word) > 64 {

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -165,4 +166,68 @@ func TestDecisionAt(t *testing.T) {
 	for i := range 3 {
 		require.Equal(t, int64(i+1), d.At(i).Remaining)
 	}
+}
+
+// TestScale holds a region's part of a rule: what all regions give together is
+// never more than the rule, but for the one token of a part that is too small.
+func TestScale(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		rule  limit.Rule
+		share float64
+		want  limit.Rule
+	}{
+		"a bucket":          {limit.Rule{Capacity: 200, Refill: 100}, 0.7, limit.Rule{Capacity: 140, Refill: 70, WindowMillis: 2000}},
+		"rounded down":      {limit.Rule{Capacity: 10, Refill: 10}, 0.25, limit.Rule{Capacity: 2, Refill: 2.5, WindowMillis: 800}},
+		"a product short":   {limit.Rule{Capacity: 100, Refill: 100}, 0.29, limit.Rule{Capacity: 29, Refill: 28.999999999999996, WindowMillis: 1000}},
+		"at least one":      {limit.Rule{Capacity: 3, Refill: 1}, 0.01, limit.Rule{Capacity: 1, Refill: 0.01, WindowMillis: 100_000}},
+		"the whole":         {limit.Rule{Capacity: 3, Refill: 1}, 1, limit.Rule{Capacity: 3, Refill: 1, WindowMillis: 3000}},
+		"over it":           {limit.Rule{Capacity: 3, Refill: 1}, 7, limit.Rule{Capacity: 3, Refill: 1, WindowMillis: 3000}},
+		"no number":         {limit.Rule{Capacity: 3, Refill: 1}, math.NaN(), limit.Rule{Capacity: 3, Refill: 1, WindowMillis: 3000}},
+		"nothing":           {limit.Rule{Capacity: 1000, Refill: 1000}, 0, limit.Rule{Capacity: 1, Refill: 0.001, WindowMillis: 1_000_000}},
+		"a window's length": {limit.Rule{Capacity: 10, Refill: 1, Algorithm: limit.SlidingWindowLog}, 0.35, limit.Rule{Capacity: 3, Refill: 0.3, WindowMillis: 10_000, Algorithm: limit.SlidingWindowLog}},
+		"a counter's":       {limit.Rule{Capacity: 2, Refill: 2, Algorithm: limit.SlidingWindowCounter}, 0.01, limit.Rule{Capacity: 1, Refill: 1, WindowMillis: 1000, Algorithm: limit.SlidingWindowCounter}},
+		"what it names":     {limit.Rule{Capacity: 10, Refill: 10, Shards: 4, Prefetch: 7, Mode: limit.Shadow}, 0.5, limit.Rule{Capacity: 5, Refill: 5, WindowMillis: 1000, Shards: 4, Prefetch: 7, Mode: limit.Shadow}},
+		"ten years at most": {limit.Rule{Capacity: 1, Refill: 1 / limit.MaxWindow.Seconds()}, 0.01, limit.Rule{Capacity: 1, Refill: 1 / limit.MaxWindow.Seconds(), WindowMillis: limit.MaxWindow.Milliseconds()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rule, err := limit.NewRule(test.rule)
+			require.NoError(t, err)
+			require.Equal(t, test.want, rule.Scale(test.share))
+		})
+	}
+}
+
+func TestScaledRulesSumToTheWhole(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(6, 3))
+	for range 20_000 {
+		rule, err := limit.NewRule(limit.Rule{Capacity: 1 + random.Int64N(limit.MaxCapacity), Refill: 1 + random.Float64()*1e6})
+		require.NoError(t, err)
+		first := 0.01 + random.Float64()*0.98
+		one, other := rule.Scale(first), rule.Scale(1-first)
+		if one.Capacity > 1 && other.Capacity > 1 {
+			require.LessOrEqual(t, one.Capacity+other.Capacity, rule.Capacity)
+		}
+		require.InEpsilon(t, rule.Refill, one.Refill+other.Refill, 1e-9)
+		require.LessOrEqual(t, one.Capacity, rule.Capacity)
+	}
+}
+
+func TestScaleDoesNotAllocate(t *testing.T) {
+	rule, err := limit.NewRule(limit.Rule{Capacity: 200, Refill: 100})
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() { rule.Scale(0.7) }))
+}
+
+func BenchmarkScale(b *testing.B) {
+	rule, err := limit.NewRule(limit.Rule{Capacity: 200, Refill: 100})
+	require.NoError(b, err)
+	b.ReportAllocs()
+	var sum int64
+	for b.Loop() {
+		sum += rule.Scale(0.7).Capacity
+	}
+	require.Positive(b, sum)
 }

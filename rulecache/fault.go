@@ -56,6 +56,10 @@ func redact(err error) fault {
 	return "connection failed"
 }
 
+// Describe returns an error of pgx in words that hold nothing of the DSN: the user,
+// the host and the database are left out.
+func Describe(err error) error { return redact(err) }
+
 // sqlFault puts what PostgreSQL answered into words.
 func sqlFault(code string) fault {
 	if len(code) != 5 {
@@ -69,6 +73,8 @@ func sqlFault(code string) fault {
 		words = "the table does not exist"
 	case "42703":
 		words = "a column does not exist"
+	case "25006":
+		words = "the server is a standby or read only, and takes no writes"
 	case "3D000":
 		words = "the database does not exist"
 	case "53300":

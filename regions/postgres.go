@@ -1,0 +1,184 @@
+package regions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// Tables are the books in PostgreSQL. One connection is kept and made anew where
+// it was lost. It is safe for concurrent use, one call at a time.
+type Tables struct {
+	config   *pgx.ConnConfig
+	sql      statements
+	describe func(error) error
+
+	turn chan struct{} // holds a token while nobody uses conn
+	conn *pgx.Conn
+}
+
+// NewTables makes Tables that have not connected yet. The DSN must be one that
+// was checked: a text of the cause of an error is never shown. Describe puts an
+// error into words that hold nothing of the DSN; nil leaves it as it is.
+func NewTables(dsn, namespace string, describe func(error) error) (*Tables, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the address of the database cannot be used: check the user, host and port, and the settings of TLS")
+	}
+	if describe == nil {
+		describe = func(err error) error { return err }
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // what every pooler passes on
+	config.ConnectTimeout = askTimeout
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "caddy_rate_limit_regions"
+	}
+	t := &Tables{config: config, sql: newStatements(namespace), describe: describe, turn: make(chan struct{}, 1)}
+	t.turn <- struct{}{}
+	return t, nil
+}
+
+// Close ends the connection. The next call makes it anew.
+func (t *Tables) Close() {
+	<-t.turn
+	t.drop()
+	t.turn <- struct{}{}
+}
+
+// drop ends the connection. The caller holds the turn.
+func (t *Tables) drop() {
+	if t.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = t.conn.Close(ctx)
+	t.conn = nil
+}
+
+// with runs work on the connection, and ends that after an error, whose traces
+// nobody has to know then.
+func (t *Tables) with(ctx context.Context, work func(*pgx.Conn) error) error {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if t.conn == nil || t.conn.IsClosed() {
+		conn, err := pgx.ConnectConfig(ctx, t.config)
+		if err != nil {
+			return t.show(err)
+		}
+		t.conn = conn
+	}
+	if err := work(t.conn); err != nil {
+		t.drop()
+		return t.show(err)
+	}
+	return nil
+}
+
+// Announce makes the gateway known, and its region where it is new.
+func (t *Tables) Announce(ctx context.Context, g Gateway) error {
+	return t.with(ctx, func(conn *pgx.Conn) error {
+		var known bool
+		err := conn.QueryRow(ctx, t.sql.announce, g.ID, g.Region, g.Acked, g.Valid.Milliseconds()).Scan(&known)
+		if err != nil || known {
+			return err
+		}
+		_, err = conn.Exec(ctx, t.sql.region, g.Region)
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) && answer.Code == notNullViolation {
+			return errFull
+		}
+		return err
+	})
+}
+
+// notNullViolation is what a region without a slot meets.
+const notNullViolation = "23502"
+
+// errFull is why a region cannot join.
+var errFull = fmt.Errorf("there are %d regions already, and no more can join: delete one that is gone from rate_limit_region", MaxRegions)
+
+// errNoBooks is why nothing can be read of tables that are there.
+var errNoBooks = errors.New("the table rate_limit_region_books has no row: run the SQL of the schema again")
+
+// show puts an error into words for logs.
+func (t *Tables) show(err error) error {
+	if errors.Is(err, errFull) || errors.Is(err, errNoBooks) {
+		return err
+	}
+	return t.describe(err)
+}
+
+// Leave takes the gateway back.
+func (t *Tables) Leave(ctx context.Context, id string) error {
+	return t.with(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, t.sql.leave, id)
+		return err
+	})
+}
+
+// View reads the shares of a region in one statement, and so as of one moment.
+func (t *Tables) View(ctx context.Context, region string, known int64) (View, error) {
+	var view View
+	err := t.with(ctx, func(conn *pgx.Conn) error {
+		view = View{Shares: map[limit.Key]Share{}}
+		rows, err := conn.Query(ctx, t.sql.view, region, known)
+		if err != nil {
+			return err
+		}
+		found := false
+		var safe, share *int32
+		var tenant, route *string
+		_, err = pgx.ForEachRow(rows, []any{&view.Version, &safe, &tenant, &route, &share}, func() error {
+			found = true
+			if safe != nil {
+				view.Safe = Share(*safe)
+			}
+			if tenant != nil && route != nil {
+				part := Share(0)
+				if share != nil {
+					part = Share(*share)
+				}
+				view.Shares[limit.Key{Tenant: *tenant, Route: *route}] = part
+			}
+			return nil
+		})
+		if err == nil && !found {
+			return errNoBooks
+		}
+		return err
+	})
+	view.Unchanged = err == nil && view.Version == known
+	return view, err
+}
+
+// Report adds demand to that of a region, in one statement whose rows are in the
+// order of their keys.
+func (t *Tables) Report(ctx context.Context, region string, demand []Demand) error {
+	tenants, routes, units := make([]string, len(demand)), make([]string, len(demand)), make([]float64, len(demand))
+	for i, d := range demand {
+		tenants[i], routes[i], units[i] = d.Key.Tenant, d.Key.Route, d.Units
+	}
+	return t.with(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, t.sql.report, region, tenants, routes, units)
+		return err
+	})
+}
+
+// Interface guards
+var (
+	_ Reader     = (*Tables)(nil)
+	_ Bookkeeper = (*Tables)(nil)
+	_ database   = (*Tables)(nil)
+)
