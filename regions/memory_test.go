@@ -124,7 +124,7 @@ func (m *memory) open(every time.Duration) *Books {
 	books := &Books{
 		Version: m.version, Next: max(m.version+1, m.now().UnixMicro()), Regions: slices.Clone(m.regions), Acked: map[string]int64{},
 		Due: m.reckoned.IsZero() || m.now().Sub(m.reckoned) >= every || m.joining() ||
-			m.now().Sub(m.reckoned) >= 15*time.Second && m.now().Sub(m.joined) <= time.Minute,
+			m.now().Sub(m.reckoned) >= 10*time.Second && m.now().Sub(m.joined) <= 90*time.Second,
 	}
 	for id, g := range m.gateways {
 		if m.now().Sub(g.at) > g.Valid+g.Valid/20+Margin {

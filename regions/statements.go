@@ -75,11 +75,11 @@ func newStatements(namespace string) statements {
 const nextVersion = `GREATEST(b.version + 1, (EXTRACT(epoch FROM clock_timestamp()) * 1000000)::BIGINT)`
 
 // due tells whether shares are to be reckoned: the time has come, the clock was
-// set back, a region waits to be given its first, or one has come in the last
-// minute, whose demand nobody knew then.
+// set back, a region waits to be given its first, or one has come just
+// now, whose demand nobody knew then.
 const due = `(b.reckoned_at IS NULL OR clock_timestamp() - b.reckoned_at >= $1::FLOAT8 * INTERVAL '1 second'
-	OR (clock_timestamp() - b.reckoned_at >= INTERVAL '15 seconds' AND EXISTS (SELECT FROM @region r
-		WHERE r.joined_at BETWEEN clock_timestamp() - INTERVAL '1 minute' AND clock_timestamp()))
+	OR (clock_timestamp() - b.reckoned_at >= INTERVAL '10 seconds' AND EXISTS (SELECT FROM @region r
+		WHERE r.joined_at BETWEEN clock_timestamp() - INTERVAL '90 seconds' AND clock_timestamp()))
 	OR b.reckoned_at > clock_timestamp() + INTERVAL '1 minute'
 	OR EXISTS (SELECT FROM @region r WHERE NOT EXISTS (SELECT FROM @share s
 		WHERE s.tenant_id = '*' AND s.route_id = '*' AND r.name = ANY (s.regions))))`
