@@ -31,8 +31,8 @@ const about = "*Of the first* is the median of the ratios to the first line with
 	"Each tenant may send 1,000 requests a second (`" + string(limitCommon) + "`); where one tenant is much of the load, 1,000,000. " +
 	"So nobody is refused but in the flood. Each gateway has seen each tenant once before the first round.\n\n" +
 	"caddy-ratelimit is v0.1.0, which has no metrics, as later versions have none with `disable_metrics`. Its zone is 1,000 events in 1 s, " +
-	"with a `sweep_interval` of 1 h so that it forgets no tenant between two rounds. It keeps 24 KB for each tenant, and with a heap of gigabytes Go collects garbage " +
-	"so seldom that all of its process is faster, Caddy too: it may even pass bare Caddy. `make bench` has a table in which bare Caddy and ours collect as seldom."
+	"with a `sweep_interval` of 1 h so that it forgets no tenant between two rounds. It reserves 24 KB for each tenant. With a heap of gigabytes Go collects garbage " +
+	"so seldom that all of its process is faster, Caddy too: it may even pass bare Caddy. `make bench` has a table in which the others collect seldom as well."
 
 // column is a column of a table.
 type column struct {

@@ -102,7 +102,7 @@ const (
 const (
 	titleStatic = "Static answer"
 	titleProxy  = "`reverse_proxy`"
-	titleEqual  = "`reverse_proxy`, garbage collected as seldom in each"
+	titleEqual  = "`reverse_proxy`, garbage seldom collected in each"
 	titleFlood  = "Flood: one tenant far over its limit of 100/s"
 )
 

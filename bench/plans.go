@@ -43,10 +43,10 @@ func smokePlan() plan {
 	}
 }
 
-// equal is a group in which Go collects garbage about as seldom in each gateway.
+// equal is a group in which Go collects garbage seldom in each gateway.
 func equal() group {
 	g := group{title: titleEqual, load: load{tenants: many}, cells: cells(answerProxy, nameBare, nameStrict, namePeer), seconds: 1}
-	g.note = "For information, 1 s each: bare Caddy and ours with `" + seldom + "`, so that each collects after 2.4 GB of garbage, as caddy-ratelimit does because of its heap."
+	g.note = "For information, 1 s each: bare Caddy and ours with `" + seldom + "`, so that collecting costs them next to nothing either."
 	for i := range g.cells {
 		if g.cells[i].name != namePeer {
 			g.cells[i].site.env = seldom
