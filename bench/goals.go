@@ -6,7 +6,7 @@ const (
 
 	whyHandler = "Ours adds a few µs: most of them for three headers on each answer and what net/http does with them, little for the bucket. " +
 		"A static answer takes Caddy but some 25 µs of a processor, so each µs counts 4 %."
-	whyTrip    = "A round trip costs the gateway the writing and reading of a socket and the change of goroutines, more than all else that the handler does. " +
+	whyTrip = "A round trip costs the gateway the writing and reading of a socket and the change of goroutines, more than all else that the handler does. " +
 		"wrk waits for 64 answers at a time, so that a batch has a handful of requests to share it, and Redis needs its part of the cores."
 )
 

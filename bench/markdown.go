@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// markdown tells of the run: a table for each load, and the goals.
+// markdown tells of the run: the goals, and a table for each load.
 func (r *results) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "## The gateway\n\n`%s`. Rounds of each measurement: %d, of %d s, in alternating order; %d connections, on which wrk sends\n",
@@ -19,10 +19,11 @@ func (r *results) markdown() string {
 	for _, reason := range r.caveats() {
 		fmt.Fprintf(&out, "**Caution.** %s.\n\n", reason)
 	}
+	out.WriteString("### Goals\n\n" + r.reach() + "\n")
 	for i := range r.plan.groups {
 		out.WriteString(r.table(i) + "\n")
 	}
-	out.WriteString(r.memoryTable() + "\n### Goals\n\n" + r.reach())
+	out.WriteString(r.memoryTable())
 	return out.String()
 }
 

@@ -24,7 +24,7 @@ func main() {
 		exit(serveProxy(role))
 	}
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "shorter loads, in less than a minute; the numbers are rough")
+	flag.BoolVar(&o.quick, "quick", false, "shorter loads, in about a minute; the numbers are rough")
 	flag.Float64Var(&o.rate, "rate", 50_000, "decisions per second to offer, or as many as this machine can; from 1000 to 200000")
 	flag.StringVar(&o.root, "root", "..", "the folder of the module that is measured")
 	flag.StringVar(&o.results, "results", "", "the file to write the results into, between their marks; none: standard output only")
