@@ -22,7 +22,7 @@ const defaultPage = 100
 
 // Page returns the first rules after a pair, in the order of tenants and then of
 // routes, as bytes. It looks at every rule unless the query names both a tenant and
-// a route, about 0.2 s for a million, and keeps no more than two pages.
+// a route, up to 0.4 s for a million, and keeps no more than two pages.
 func (s *Snapshot) Page(q Query) []Entry {
 	if q.Limit <= 0 {
 		q.Limit = defaultPage

@@ -61,7 +61,7 @@ func TestPagesDoNotDependOnTheOrder(t *testing.T) {
 		for _, limit := range []int{1, 2, 499, 500, 999, 1000, 2000} {
 			for _, after := range []int{0, 1, 500, 998, 999} {
 				want := ascending[after+1 : min(len(ascending), after+1+limit)]
-				require.Equal(t, len(want), len(s.Page(Query{Limit: limit, After: ascending[after].Pair})))
+				require.Len(t, s.Page(Query{Limit: limit, After: ascending[after].Pair}), len(want))
 				for i, got := range s.Page(Query{Limit: limit, After: ascending[after].Pair}) {
 					require.Equal(t, want[i].Pair, got.Pair)
 				}
