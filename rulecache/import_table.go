@@ -228,12 +228,13 @@ func (i *importing) apply(ctx context.Context, result *ImportResult) error {
 const errOtherChanges = fault("the table took other changes than those of the file, because of a trigger, a rule or a policy")
 
 // verify looks for a rule of the file that the table does not have as it is there.
+// It counts all: with a LIMIT, PostgreSQL might look each of them up by itself.
 func (i *importing) verify(ctx context.Context) error {
-	sql := "SELECT FROM " + importTable + " f WHERE NOT EXISTS (SELECT FROM " + i.table + " t WHERE " + samePair +
-		" AND " + i.rowOf("t.") + " IS NOT DISTINCT FROM " + i.rowOf("f.") + ") LIMIT 1"
-	found := false
-	err := i.session.query(ctx, sql, importTimeout, func(int, [][]byte) { found = true })
-	if err == nil && found {
+	sql := "SELECT count(*) FROM " + importTable + " f WHERE NOT EXISTS (SELECT FROM " + i.table + " t WHERE " + samePair +
+		" AND " + i.rowOf("t.") + " IS NOT DISTINCT FROM " + i.rowOf("f.") + ")"
+	found := ""
+	err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) { found = string(values[0]) })
+	if err == nil && found != "0" {
 		return errOtherChanges
 	}
 	return err
