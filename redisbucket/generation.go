@@ -128,7 +128,7 @@ func (g *generation) giveBack(l *lane, c *call) {
 	case !c.asked:
 		g.idle <- l
 	case replyClass(err) == "READONLY":
-		g.demote(l)
+		g.demote()
 		l.broken = true
 		l.back <- struct{}{}
 	case err == nil || fromRedis(err):
@@ -146,10 +146,11 @@ func (g *generation) giveBack(l *lane, c *call) {
 }
 
 // demote notes that the server at the end of a lane is no master. The other lanes
-// lead there, too, and only new ones to its successor. Where the lane is new
-// itself, so that there is no successor yet, others would not do better.
-func (g *generation) demote(l *lane) {
-	if now := g.now(); now-l.made >= int64(checkEvery) {
+// lead there, too, and only new ones to its successor. Where there is none yet, new
+// lanes do no better, and are made anew together only so often.
+func (g *generation) demote() {
+	last, now := g.demoted.Load(), g.now()
+	if last == 0 || now-last >= int64(checkEvery) {
 		g.demoted.Store(now)
 	}
 }
