@@ -82,6 +82,42 @@ func TestT3Dialling(t *testing.T) {
 	}
 }
 
+// TestT4Waiting has more requests come at once than there is time for, while each
+// reply takes most of it: nobody waits longer, and a metric tells why Redis did
+// not decide.
+func TestT4Waiting(t *testing.T) {
+	t.Parallel()
+	_, proxy := redisAndProxy(t)
+	g := startGateway(t, viaProxy(proxy, "timeout 5ms\nbreaker off", "rate_limit a {\n"+slow(1000)+"\n}"))
+	eventually(t, 10*time.Second, "redis answers", func() bool { return g.get("/", "warm").source() == "redis" })
+	failed := func() (n int) {
+		for _, count := range g.redisErrors() {
+			n += int(count)
+		}
+		return n
+	}
+	before := failed()
+	proxy.Set(t, servertest.Fault{ReplyDelay: 4 * time.Millisecond})
+	replies := make([]reply, 40)
+	var wait sync.WaitGroup
+	for i := range replies {
+		wait.Go(func() { replies[i] = g.get("/", "t1") })
+	}
+	wait.Wait()
+	local, longest := 0, time.Duration(0)
+	for _, got := range replies {
+		require.Equal(t, 200, got.status)
+		require.Contains(t, []string{"redis", "local"}, got.source())
+		longest = max(longest, got.took)
+		if got.source() == "local" {
+			local++
+		}
+	}
+	t.Logf("the longest took %v; %d of %d local, after %v", longest, local, len(replies), g.redisErrors())
+	require.Less(t, longest, time.Second)
+	require.Equal(t, local, failed()-before, "each that Redis did not decide has its reason")
+}
+
 func TestF1Breaker(t *testing.T) {
 	t.Parallel()
 	redis, proxy := redisAndProxy(t)

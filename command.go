@@ -30,8 +30,7 @@ func addCommands(cmd *cobra.Command) {
 	for _, command := range adminCommands() {
 		cmd.AddCommand(command.cobra())
 	}
-	cmd.AddCommand(schemaCommand(), importCommand())
-	cmd.AddCommand(regionsCommand())
+	cmd.AddCommand(schemaCommand(), importCommand(), regionsCommand())
 	refuseUnknown(cmd)
 }
 
@@ -43,6 +42,15 @@ func refuseUnknown(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
+// flagsOnly refuses what stands where only flags do. Cobra would call it an
+// unknown command.
+func flagsOnly(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is no flag, and nothing else is taken here: --help lists the flags, such as --tenant <tenant> of explain", args[0])
+}
+
 // schemaCommand prints the SQL that makes the table.
 func schemaCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -50,7 +58,7 @@ func schemaCommand() *cobra.Command {
 		Short:   "Prints the SQL that makes the table of rules",
 		Long:    "Prints the SQL that makes the table of rules, with its optional columns and the trigger that tells the gateways about changes.",
 		Example: "  caddy rate-limit schema | psql postgres://127.0.0.1/gateway",
-		Args:    cobra.NoArgs,
+		Args:    flagsOnly,
 		RunE:    caddycmd.WrapCommandFuncForCobra(printSchema),
 	}
 	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table, with its schema if it needs one")

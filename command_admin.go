@@ -76,7 +76,7 @@ func adminCommands() []adminCommand {
 // cobra is the command with its flags.
 func (c *adminCommand) cobra() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: c.name, Short: c.short, Long: c.long, Example: c.example, Args: cobra.NoArgs,
+		Use: c.name, Short: c.short, Long: c.long, Example: c.example, Args: flagsOnly,
 		RunE: caddycmd.WrapCommandFuncForCobra(c.run),
 	}
 	for _, name := range c.flags {

@@ -22,7 +22,7 @@ import (
 func regionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "regions",
-		Short: "Looks at the shares of regions, and moves them",
+		Short: "Moves the shares of regions",
 	}
 	cmd.AddCommand(rebalanceCommand())
 	refuseUnknown(cmd)
@@ -40,7 +40,7 @@ What a region is to have more waits until another that is to have less has read
 so: run it again, from cron say, or with --wait. It does no harm to run it twice
 at once, or beside gateways that do the same.`,
 		Example: "  caddy rate-limit regions rebalance --dsn '{env.RULES_URL}' --wait 1m",
-		Args:    cobra.NoArgs,
+		Args:    flagsOnly,
 		RunE:    caddycmd.WrapCommandFuncForCobra(runRebalance),
 	}
 	cmd.Flags().String("dsn", "", "URL of the database; placeholders such as {env.RULES_URL} keep it out of the list of processes")

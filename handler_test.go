@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -228,6 +229,44 @@ func BenchmarkServeHTTP(b *testing.B) {
 			})
 		}
 	}
+}
+
+// failing is a matcher that cannot tell.
+type failing struct{}
+
+func (failing) MatchWithError(*http.Request) (bool, error) { return false, errors.New("cannot tell") }
+
+// TestNotAskedIsNotDecided: where a zone's matcher fails, a bucket that was to be
+// asked with it was not, and another directive of the request asks it.
+func TestNotAskedIsNotDecided(t *testing.T) {
+	zones := func(names ...string) string {
+		const zone = `"%s":{"key":"{http.request.header.X-Api-Key}","window":"1000s","max_events":%d}`
+		texts := make([]string, len(names))
+		for i, name := range names {
+			texts[i] = fmt.Sprintf(zone, name, 9-i) // asked in this order
+		}
+		return `{"rate_limits":{` + strings.Join(texts, ",") + `}}`
+	}
+	before, err := provision(t, `{}`, zones("before"))
+	require.NoError(t, err)
+	fails, err := provision(t, `{}`, zones("both", "fails"))
+	require.NoError(t, err)
+	after, err := provision(t, `{}`, zones("both"))
+	require.NoError(t, err)
+	require.Equal(t, "fails", fails.zones[1].name)
+	fails.zones[1].match = caddyhttp.MatcherSets{{failing{}}}
+
+	ctx := context.WithValue(t.Context(), caddy.ReplacerCtxKey, caddy.NewReplacer())
+	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, map[string]any{})
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody).WithContext(ctx)
+	r.Header.Set("X-Api-Key", "t1")
+	ok := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+	serve := func(h *Handler) error { return h.ServeHTTP(quiet{http.Header{}}, r, ok) }
+	require.NoError(t, serve(before))
+	require.ErrorContains(t, serve(fails), "matching zone fails: cannot tell")
+	require.NoError(t, serve(after))
+	require.Len(t, answerOf(r).charges, 2)
+	require.Equal(t, outcomeGranted, answerOf(r).charges[1].outcome, "the bucket was asked")
 }
 
 // TestRefusalIsNeverLost refuses also where no state says that a bucket refused.

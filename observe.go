@@ -63,7 +63,8 @@ func (a *App) observeRedis(event redisbucket.Event) {
 	switch event.Kind {
 	case redisbucket.BreakerClosed, redisbucket.Reached, redisbucket.MastersChanged:
 		level = zapcore.InfoLevel
-	case redisbucket.VersionTooOld, redisbucket.ClusterNode, redisbucket.NoCluster, redisbucket.UnknownMaster:
+	case redisbucket.VersionTooOld, redisbucket.ClusterNode, redisbucket.NoCluster,
+		redisbucket.SentinelServer, redisbucket.NoSentinel, redisbucket.UnknownMaster:
 		level = zapcore.ErrorLevel
 	default:
 	}

@@ -242,6 +242,8 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 	for _, zone := range h.zones {
 		matched, err := zone.matches(r)
 		if err != nil {
+			// In handle_errors these would pass for buckets that were asked.
+			current.charges = current.charges[:from]
 			return err
 		}
 		if !matched {

@@ -65,7 +65,7 @@ func (c *Client) askable() []address {
 func (c *Client) askSlots(ctx context.Context, endpoint address) ([]master, error) {
 	reply, err := c.inquire(ctx, endpoint, "cluster", "slots")
 	if err != nil {
-		if fromRedis(err) && clusterDisabled(err) {
+		if clusterDisabled(err) || unknownCommand(err) {
 			return nil, fmt.Errorf("%w: %w", errNoCluster, err)
 		}
 		return nil, err

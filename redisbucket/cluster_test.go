@@ -64,6 +64,7 @@ func TestClusterLimiter(t *testing.T) {
 		c.flush(t)
 		return limittest.Fixture{
 			Limiter: c, Source: limit.SourceRedis, Algorithms: limittest.AllAlgorithms(),
+			Drift: 2 * time.Second, // all its servers are asked to make time pass
 			Advance: func(t testing.TB, d time.Duration) {
 				for _, client := range c.clients {
 					advance(t, client, d)

@@ -33,6 +33,8 @@ var (
 	errUnserved      = errors.New("nobody in the Redis Cluster serves this slot")
 	errUnknownMaster = errors.New("the sentinels know no master of this name")
 	errNoCluster     = errors.New("this Redis is no cluster")
+	errSentinel      = errors.New("this is a sentinel, and no Redis that keeps buckets")
+	errNoSentinel    = errors.New("this Redis is no sentinel")
 
 	// errPending marks what is yet to be asked.
 	errPending = errors.New("not asked yet")
@@ -49,8 +51,8 @@ var (
 // timeout, canceled, breaker_open, wait (its turn did not come in time),
 // connection, oom, readonly, loading, misconf, noauth, clusterdown, masterdown,
 // noperm, noreplicas, busy, moved, tryagain, wrongtype, noscript, reply (not the
-// shape it must have), version, replica, unknown_master, no_cluster, closed,
-// not_started, or other. It is empty for no error. The set is closed: no word comes from the server.
+// shape it must have), version, replica, unknown_master, no_cluster, sentinel,
+// no_sentinel, closed, not_started, or other. It is empty for no error. The set is closed: no word comes from the server.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -69,6 +71,10 @@ func Reason(err error) string {
 		return "unknown_master"
 	case errors.Is(err, errNoCluster):
 		return "no_cluster"
+	case errors.Is(err, errSentinel):
+		return "sentinel"
+	case errors.Is(err, errNoSentinel):
+		return "no_sentinel"
 	case errors.Is(err, errNoSlots), errors.Is(err, errUnserved):
 		return "clusterdown"
 	case errors.Is(err, errNotStarted):
@@ -179,10 +185,16 @@ func fromRedis(err error) bool {
 	return errors.As(err, &reply)
 }
 
+// unknownCommand reports whether a server replied that it has no such command.
+func unknownCommand(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "ERR unknown command")
+}
+
 // isSetup reports whether err says that the configuration does not fit what is
 // talked to, so that waiting does not help.
 func isSetup(err error) bool {
-	return errors.Is(err, errUnknownMaster) || errors.Is(err, errNoCluster)
+	return errors.Is(err, errUnknownMaster) || errors.Is(err, errNoCluster) || errors.Is(err, errNoSentinel)
 }
 
 // lostKind is the event that tells why nobody knows who serves.
@@ -192,6 +204,8 @@ func lostKind(err error) EventKind {
 		return UnknownMaster
 	case errors.Is(err, errNoCluster):
 		return NoCluster
+	case errors.Is(err, errNoSentinel):
+		return NoSentinel
 	default:
 		return Unreached
 	}

@@ -27,6 +27,11 @@ const (
 	ClusterNode
 	// NoCluster: what should be a cluster is a single server. It is told once.
 	NoCluster
+	// SentinelServer: what should keep the buckets is a sentinel and is not used. It
+	// is told once.
+	SentinelServer
+	// NoSentinel: what should be a sentinel is none. It is told once.
+	NoSentinel
 	// UnknownMaster: the sentinels know no master of the name that was given. It is
 	// told once.
 	UnknownMaster
@@ -53,6 +58,10 @@ func (k EventKind) String() string {
 		return "redis is a node of a cluster: mode cluster is needed"
 	case NoCluster:
 		return "redis is no cluster: mode cluster does not fit"
+	case SentinelServer:
+		return "redis is a sentinel: mode sentinel is needed"
+	case NoSentinel:
+		return "redis is no sentinel: mode sentinel does not fit"
 	case UnknownMaster:
 		return "redis sentinels know no master of this name"
 	case MastersChanged:

@@ -18,6 +18,7 @@ type generation struct {
 	dials   chan struct{} // holds a token for each connection attempt under way
 	alive   atomic.Int32  // lanes that are connected
 	suspect atomic.Int64  // lanes that answered last before this are to be checked
+	demoted atomic.Int64  // lanes that were connected before this lead to a replica
 }
 
 // newGeneration starts the keepers of a new set of lanes.
@@ -71,7 +72,7 @@ func (g *generation) borrow(ctx context.Context, deadline time.Time) (*lane, err
 		if err != nil {
 			return nil, err
 		}
-		if l.proved >= g.suspect.Load() {
+		if l.proved >= g.suspect.Load() && !g.outlived(l) {
 			return l, nil
 		}
 		l.back <- struct{}{}
@@ -126,7 +127,11 @@ func (g *generation) giveBack(l *lane, c *call) {
 	switch {
 	case !c.asked:
 		g.idle <- l
-	case err == nil || fromRedis(err) && replyClass(err) != "READONLY":
+	case replyClass(err) == "READONLY":
+		g.demote()
+		l.broken = true
+		l.back <- struct{}{}
+	case err == nil || fromRedis(err):
 		l.proved = g.now()
 		g.idle <- l
 	case Reason(err) == "connection":
@@ -139,5 +144,19 @@ func (g *generation) giveBack(l *lane, c *call) {
 		l.back <- struct{}{}
 	}
 }
+
+// demote notes that the server at the end of a lane is no master. The other lanes
+// lead there, too, and only new ones to its successor. Where there is none yet, new
+// lanes do no better, and are made anew together only so often.
+func (g *generation) demote() {
+	last, now := g.demoted.Load(), g.now()
+	if last == 0 || now-last >= int64(checkEvery) {
+		g.demoted.Store(now)
+	}
+}
+
+// outlived reports whether the server at the lane's end was a master when the lane
+// was made, and is none now.
+func (g *generation) outlived(l *lane) bool { return l.made < g.demoted.Load() }
 
 func (g *generation) now() int64 { return int64(time.Since(g.began)) }

@@ -13,7 +13,8 @@ type lane struct {
 	conn   *redis.Conn
 	hangUp func()        // closes the connection, whoever uses it
 	unhook func() bool   // forgets to hang up when the generation ends
-	proved int64         // when it last answered, in ns since the generation began
+	made   int64         // when it was connected, in ns since the generation began
+	proved int64         // when it last answered, likewise
 	broken bool          // it must be made anew
 	back   chan struct{} // to its keeper: it is broken, or is to be checked
 }
@@ -37,7 +38,7 @@ const (
 func (g *generation) keep(l *lane) {
 	for g.connect(l) {
 		g.alive.Add(1)
-		for healthy := true; healthy; healthy = !l.broken && g.prove(l) == nil {
+		for healthy := true; healthy; healthy = !l.broken && !g.outlived(l) && g.prove(l) == nil {
 			g.idle <- l
 			select {
 			case <-l.back:
@@ -97,7 +98,8 @@ func (g *generation) attempt(l *lane) error {
 		l.close()
 		return err
 	}
-	l.proved = g.now()
+	l.made = g.now()
+	l.proved = l.made
 	return nil
 }
 

@@ -24,6 +24,7 @@ type notes struct {
 	policyChecked atomic.Bool
 	versionTold   atomic.Bool
 	clusterTold   atomic.Bool   // that a server is a node of a cluster
+	sentinelTold  atomic.Bool   // that a server is a sentinel
 	lostTold      atomic.Uint32 // the EventKind of why nobody knows who serves; 0 where somebody does
 }
 

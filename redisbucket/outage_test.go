@@ -37,6 +37,29 @@ func TestF6ReadOnly(t *testing.T) {
 	}
 }
 
+// TestF6OneRefusalIsEnough has a master become a replica when hardly anyone asks:
+// one answer of it makes all connections anew, not each its own.
+func TestF6OneRefusalIsEnough(t *testing.T) {
+	t.Parallel()
+	p := throughProxy(t, Options{Breaker: Breaker{Failures: 1000}})
+	successor := servertest.Redis(t)
+	r := rule(t, 1000, 0.001)
+	take(t, p, r)
+	p.awaitLanes(t)
+	host, port, _ := strings.Cut(successor.Addr, ":")
+	require.NoError(t, p.server.Client(t).ReplicaOf(t.Context(), host, port).Err())
+	p.proxy.SetUpstream(successor.Addr)
+	refused := 0
+	for range 3 * laneCount {
+		if _, err := quick(p, r); err != nil {
+			require.Equal(t, "readonly", Reason(err))
+			refused++
+		}
+	}
+	require.Equal(t, 1, refused)
+	p.awaitLanes(t)
+}
+
 func TestF7NoScript(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -96,6 +96,8 @@ func (c *Client) askMaster(ctx context.Context, sentinel address) (string, error
 	switch {
 	case err == redis.Nil: //nolint:errorlint // it is never wrapped here
 		return "", errUnknownMaster
+	case unknownCommand(err):
+		return "", fmt.Errorf("%w: %w", errNoSentinel, err)
 	case err != nil:
 		return "", err
 	}

@@ -40,6 +40,13 @@ func (n *node) greet(ctx context.Context, conn *redis.Conn) error {
 		return fmt.Errorf("%w, it is %s", errVersion, server.version)
 	}
 	n.client.versionTold.Store(false)
+	if server.mode == "sentinel" {
+		if !n.client.sentinelTold.Swap(true) {
+			n.tell(Event{Kind: SentinelServer})
+		}
+		return errSentinel
+	}
+	n.client.sentinelTold.Store(false)
 	if n.client.options.mode() == ModeSentinel && server.replica() {
 		return errReplica // it was the master, or will be one
 	}
@@ -64,7 +71,7 @@ func (n *node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
 }
 
 // greeting is what a server says of itself in its reply to HELLO.
-type greeting struct{ server, version, role string }
+type greeting struct{ server, version, mode, role string }
 
 // greetingOf reads the reply to HELLO; what it does not say is empty.
 func greetingOf(reply any) (g greeting) {
@@ -76,6 +83,8 @@ func greetingOf(reply any) (g greeting) {
 			g.server = value
 		case "version":
 			g.version = value
+		case "mode":
+			g.mode = value
 		case "role":
 			g.role = value
 		}

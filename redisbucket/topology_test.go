@@ -64,6 +64,36 @@ func TestClusterOfOne(t *testing.T) {
 	require.Equal(t, []any{"open", "no_cluster", "cluster " + server.Addr}, []any{status.Breaker, status.LastReason, status.Address})
 }
 
+// TestWrongMode has each mode meet what it does not fit: the reason, and the first
+// thing that is said, tell which mode it should be.
+func TestWrongMode(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	sentinel := servertest.Sentinels(t, servertest.SentinelOptions{}).URLs()[0]
+	for name, test := range map[string]struct {
+		options Options
+		reason  string
+		kind    EventKind
+	}{
+		"a server as a cluster":    {Options{URLs: []string{server.URL()}, Mode: ModeCluster}, "no_cluster", NoCluster},
+		"a server as a sentinel":   {Options{URLs: []string{server.URL()}, Mode: ModeSentinel, Master: "m"}, "no_sentinel", NoSentinel},
+		"a sentinel as a server":   {Options{URLs: []string{sentinel}}, "sentinel", SentinelServer},
+		"a sentinel as a cluster":  {Options{URLs: []string{sentinel}, Mode: ModeCluster}, "no_cluster", NoCluster},
+		"another name of a master": {Options{URLs: []string{sentinel}, Mode: ModeSentinel, Master: "m"}, "unknown_master", UnknownMaster},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := &observed{}
+			client := seen.start(t, test.options)
+			_, err := quick(New(client, ""), rule(t, 10, 1))
+			require.Equal(t, test.reason, Reason(err), "%v", err)
+			require.Eventually(t, func() bool { return len(seen.get()) > 0 }, 10*time.Second, time.Millisecond)
+			require.Equal(t, test.kind, seen.get()[0].Kind)
+			require.Equal(t, test.reason, client.Status().LastReason)
+		})
+	}
+}
+
 // TestReadSlots reads what servers say of themselves in their several ways.
 func TestReadSlots(t *testing.T) {
 	t.Parallel()

@@ -57,19 +57,35 @@ func expiresInOrder(t *testing.T, s *subject) {
 	require.Equal(t, int64(2), s.take(t, 1, 6, a).Granted, "those taken at one time come back at one time")
 }
 
-// anyWindow asks all the time, and counts what passed in every window there is.
+// anyWindow asks all the time, and counts what passed in every window there is. Two
+// calls are in one where it is certain, from before the first to after the last.
 func anyWindow(t *testing.T, s *subject) {
-	const capacity, window, pause = 7, 100, 3 // seconds
-	a := s.bucket(t, "a", capacity, float64(capacity)/window)
-	var passed []int64
-	for range 200 {
-		passed = append(passed, s.one(t, a).Granted)
-		s.Advance(t, pause*time.Second)
+	const capacity, window, pause = 7, 100 * time.Second, 3 * time.Second
+	a := s.bucket(t, "a", capacity, capacity/window.Seconds())
+	type call struct {
+		from, to time.Duration
+		granted  int64
 	}
-	for end := range passed {
+	var calls []call
+	began, advanced := time.Now(), time.Duration(0)
+	now := func() time.Duration {
+		if s.drift() == 0 {
+			return advanced
+		}
+		return advanced + time.Since(began)
+	}
+	for range 200 {
+		c := call{from: now()}
+		c.granted = s.one(t, a).Granted
+		c.to = now()
+		calls = append(calls, c)
+		s.Advance(t, pause)
+		advanced += pause
+	}
+	for end, last := range calls {
 		var sum int64
-		for at := max(0, end-window/pause); at <= end; at++ {
-			sum += passed[at]
+		for at := end; at >= 0 && last.to-calls[at].from < window; at-- {
+			sum += calls[at].granted
 		}
 		require.LessOrEqual(t, sum, int64(capacity), "in the window up to call %d", end)
 	}
