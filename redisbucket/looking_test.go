@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/servertest"
-	"github.com/caddygate/ratelimit/limit"
 )
 
 // TestLooksAreFew: while a master is gone for long, the others are not asked for the
@@ -177,45 +176,4 @@ func TestStartWhileStopping(t *testing.T) {
 			require.NoError(t, client.Destruct())
 		})
 	}
-}
-
-// TestSeveralSlotsNeverTooMuch takes costs and counts at random from buckets of
-// several slots, of which each is in several requests at once, and holds what was
-// granted against each limit.
-func TestSeveralSlotsNeverTooMuch(t *testing.T) {
-	t.Parallel()
-	c := onCluster(t, servertest.ClusterOptions{})
-	const buckets, capacity = 5, 60
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	var spent [buckets]int64
-	for i := range 200 {
-		wait.Go(func() {
-			req := limit.Request{Cost: int64(1 + i%3), Count: int64(1 + i%4), Deadline: time.Now().Add(20 * patience)}
-			algorithm := limit.TokenBucket
-			for k := range 2 + i%3 {
-				b := (i/3 + k) % buckets
-				if b == 1 {
-					algorithm = limit.SlidingWindowLog
-				} else {
-					algorithm = limit.TokenBucket
-				}
-				req.Buckets = append(req.Buckets, limit.Bucket{Key: limit.Key{Tenant: tenants(buckets)[b], Route: "a"}, Rule: ruleOf(t, algorithm, capacity, 0.0001)})
-			}
-			d, err := c.Take(context.Background(), req)
-			if err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for k := range req.Buckets {
-				spent[(i/3+k)%buckets] += d.Granted * req.Cost
-			}
-		})
-	}
-	wait.Wait()
-	for b, n := range spent {
-		require.LessOrEqual(t, n, int64(capacity), "bucket %d", b)
-	}
-	t.Log(spent)
 }
