@@ -163,7 +163,7 @@ func (c *Client) takeBySlot(ctx context.Context, v *view, w *waiter) (limit.Deci
 		return decision, err
 	}
 	c.doubt()
-	if n = c.enlist(moved.host); n == nil || ctx.Err() != nil {
+	if n = c.redirectedTo(moved.host); n == nil || ctx.Err() != nil {
 		c.waiters.Put(w)
 		return limit.Decision{}, err
 	}

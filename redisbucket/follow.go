@@ -23,6 +23,8 @@ const (
 	// retireAfter is how long a server that serves no more is kept for the calls
 	// under way, and for a cluster that changes its mind.
 	retireAfter = 2 * time.Second
+	// mostStrays is how many servers are talked to, at most, that are in no view.
+	mostStrays = 16
 )
 
 // member is a server that was found.
@@ -129,6 +131,23 @@ func (l *life) settle(ctx context.Context, masters []master) {
 func (c *Client) enlist(host string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.member(host)
+}
+
+// redirectedTo is enlist for the server that an answer names, which nobody else has
+// named yet. It returns nil where there are mostStrays of those already: answers
+// that send everyone elsewhere must not make connections without end.
+func (c *Client) redirectedTo(host string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes[host] == nil && len(c.nodes) >= len(c.serve())+mostStrays {
+		return nil
+	}
+	return c.member(host)
+}
+
+// member is enlist with mu held.
+func (c *Client) member(host string) *node {
 	if c.life == nil {
 		return nil
 	}

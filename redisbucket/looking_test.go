@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -176,4 +177,28 @@ func TestStartWhileStopping(t *testing.T) {
 			require.NoError(t, client.Destruct())
 		})
 	}
+}
+
+// TestRedirectsWithoutEnd: a server that sends each request to another address has
+// the gateway connect to few of them.
+func TestRedirectsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	fake := servertest.FakeRedis(t, nil)
+	host, port, err := net.SplitHostPort(fake.Addr)
+	require.NoError(t, err)
+	fake.Answer("CLUSTER", fmt.Appendf(nil, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port))
+	l := started(t, Options{URLs: []string{fake.URL()}, Mode: ModeCluster})
+	r, most := rule(t, 100, 1), 0
+	for i := range 200 {
+		fake.AnswerScripts(fmt.Appendf(nil, "-MOVED 1 127.0.0.1:%d\r\n", 1+i))
+		req := ask(r)
+		req.Deadline = time.Now().Add(realTimeout)
+		_, err := l.Take(t.Context(), req)
+		require.Error(t, err)
+		l.client.mu.Lock()
+		most = max(most, len(l.client.nodes))
+		l.client.mu.Unlock()
+	}
+	require.LessOrEqual(t, most, 1+mostStrays)
+	require.Greater(t, most, 1, "redirects are followed")
 }

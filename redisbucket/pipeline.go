@@ -103,7 +103,7 @@ func (c *Client) command(ctx context.Context, key string, list ...any) ([]byte, 
 	reply, err := n.command(ctx, false, list)
 	if moved := redirectIn(err); moved != nil {
 		c.doubt()
-		if n = c.enlist(moved.host); n != nil {
+		if n = c.redirectedTo(moved.host); n != nil {
 			reply, err = n.command(ctx, moved.ask, list)
 		}
 	}
