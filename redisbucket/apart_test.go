@@ -49,13 +49,11 @@ func TestSeveralSlotsNeverTooMuch(t *testing.T) {
 	for i := range 200 {
 		wait.Go(func() {
 			req := limit.Request{Cost: int64(1 + i%3), Count: int64(1 + i%4), Deadline: time.Now().Add(20 * patience)}
-			algorithm := limit.TokenBucket
 			for k := range 2 + i%3 {
 				b := (i/3 + k) % buckets
+				algorithm := limit.TokenBucket
 				if b == 1 {
 					algorithm = limit.SlidingWindowLog
-				} else {
-					algorithm = limit.TokenBucket
 				}
 				req.Buckets = append(req.Buckets, limit.Bucket{Key: limit.Key{Tenant: tenants(buckets)[b], Route: "a"}, Rule: ruleOf(t, algorithm, capacity, 0.0001)})
 			}
