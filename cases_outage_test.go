@@ -77,7 +77,7 @@ func TestF5ErrorShapes(t *testing.T) {
 		"strings": "*4\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n0\r\n$1\r\n1\r\n", "error": "-ERR x\r\n", "ok": "+OK\r\n",
 		"half": "*4\r\n:1\r\n:1", "garbage": "\x16\x03\x01 garbage\r\n", "huge list": "*99999999999\r\n",
 		"loading": "-LOADING Redis is loading the dataset in memory\r\n", "noauth": "-NOAUTH Authentication required.\r\n",
-		"misconf": "-MISCONF Redis is configured to save RDB snapshots\r\n", "clusterdown": "-CLUSTERDOWN Hash slot not served\r\n",
+		"misconf": "-MISCONF Redis is configured to save RDB snapshots\r\n", "clusterdown": "-CLUSTERDOWN The cluster is down\r\n",
 		"masterdown": "-MASTERDOWN Link with MASTER is down\r\n", "readonly": "-READONLY You can't write against a read only replica.\r\n",
 	} {
 		meet(name, shape)

@@ -74,7 +74,7 @@ func parseTCP(parsed *url.URL, defaultPort string) (address, error) {
 	if port == "" {
 		port = defaultPort
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	if !isPort(port) {
 		return address{}, errors.New("redis url: its port must be a number from 1 to 65535")
 	}
 	a := address{network: "tcp", host: net.JoinHostPort(host, port), tls: parsed.Scheme == "rediss"}
@@ -82,6 +82,12 @@ func parseTCP(parsed *url.URL, defaultPort string) (address, error) {
 		return a, a.setDB(path)
 	}
 	return a, nil
+}
+
+// isPort reports whether text is a number from 1 to 65535.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 func parseUnix(parsed *url.URL) (address, error) {

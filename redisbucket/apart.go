@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -12,6 +13,7 @@ import (
 
 // fragment is the part of a request whose keys are in one slot.
 type fragment struct {
+	slot     uint16
 	at       []int // the numbers of the request's buckets
 	decision limit.Decision
 	err      error
@@ -37,7 +39,7 @@ func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, erro
 	for _, f := range fragments {
 		count = min(count, f.available(w.cost))
 	}
-	slices.SortStableFunc(fragments, func(x, y *fragment) int { return cmp.Compare(x.available(w.cost), y.available(w.cost)) })
+	inOrder(fragments, w.cost)
 	for _, f := range fragments {
 		if count == 0 {
 			break
@@ -74,13 +76,24 @@ func (w *waiter) fragments() (list []*fragment) {
 		slot := slotOf(w.keys[i].text)
 		f := bySlot[slot]
 		if f == nil {
-			f = &fragment{}
+			f = &fragment{slot: slot}
 			bySlot[slot] = f
 			list = append(list, f)
 		}
 		f.at = append(f.at, i)
 	}
 	return list
+}
+
+// inOrder sorts fragments by how much there is, and those that have about as much by
+// their slot: requests that want the same then meet at the same one first, where who
+// comes too late has lost nothing yet. In an order of their own each, most of what
+// they take would be lost to all of them.
+func inOrder(fragments []*fragment, cost int64) {
+	magnitude := func(f *fragment) int { return bits.Len64(uint64(f.available(cost))) }
+	slices.SortFunc(fragments, func(x, y *fragment) int {
+		return cmp.Or(cmp.Compare(magnitude(x), magnitude(y)), cmp.Compare(x.slot, y.slot))
+	})
 }
 
 // available is how many units of cost the fragment can give, as it was looked at.

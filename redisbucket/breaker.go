@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -60,6 +61,9 @@ func saysNothing(err error) bool {
 	switch replyClass(err) {
 	case "NOSCRIPT", "MOVED", "ASK", "TRYAGAIN", "WRONGTYPE":
 		return true
+	case "CLUSTERDOWN":
+		// Only this slot has no master. "The cluster is down" concerns all of them.
+		return strings.Contains(err.Error(), "Hash slot not served")
 	}
 	return false
 }

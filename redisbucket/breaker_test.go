@@ -118,7 +118,7 @@ func TestF5ErrorShapes(t *testing.T) {
 		"MISCONF":       {"-MISCONF Redis is configured to save RDB snapshots\r\n", "misconf"},
 		"NOAUTH":        {"-NOAUTH Authentication required.\r\n", "noauth"},
 		"NOPERM":        {"-NOPERM this user has no permissions\r\n", "noperm"},
-		"CLUSTERDOWN":   {"-CLUSTERDOWN Hash slot not served\r\n", "clusterdown"},
+		"CLUSTERDOWN":   {"-CLUSTERDOWN The cluster is down\r\n", "clusterdown"},
 		"MASTERDOWN":    {"-MASTERDOWN Link with MASTER is down\r\n", "masterdown"},
 	}
 	for name, test := range tests {
@@ -144,7 +144,10 @@ func TestF5ErrorShapes(t *testing.T) {
 
 func TestMovedIsNoFailure(t *testing.T) {
 	t.Parallel()
-	for _, reply := range []string{"-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n", "-WRONGTYPE Operation\r\n", "-NOSCRIPT No matching script\r\n"} {
+	for _, reply := range []string{
+		"-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n", "-WRONGTYPE Operation\r\n", "-NOSCRIPT No matching script\r\n",
+		"-CLUSTERDOWN Hash slot not served\r\n",
+	} {
 		fake := servertest.FakeRedis(t, []byte(reply))
 		l := started(t, Options{URLs: []string{fake.URL()}, Breaker: Breaker{Failures: 1}})
 		for range 3 {

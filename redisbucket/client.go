@@ -33,7 +33,8 @@ type Client struct {
 	successor atomic.Pointer[Client] // asked where this Client is not started
 	begun     chan struct{}          // closed when calls need not wait for the first view any more
 	onceBegun sync.Once
-	stale     chan struct{} // the view may have changed
+	stale     chan struct{} // somebody says that the view is wrong
+	doubted   chan struct{} // an answer or a failure lets it be thought so
 
 	mu     sync.Mutex
 	nodes  map[string]*member // the servers that were found, by host
@@ -64,7 +65,7 @@ func NewClient(o Options) (*Client, error) {
 	c := &Client{
 		options: o.resolved(), seeds: seeds, identity: o.Identity(),
 		script: script, names: scriptNames{"evalsha", script.SHA1, "eval", script.Text},
-		seed: maphash.MakeSeed(), begun: make(chan struct{}), stale: make(chan struct{}, 1),
+		seed: maphash.MakeSeed(), begun: make(chan struct{}), stale: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		nodes: make(map[string]*member), observers: newObservers(),
 	}
 	c.waiters.New = func() any { return newWaiter() }
@@ -222,10 +223,16 @@ func (c *Client) notRunning() error {
 	return errNotFound
 }
 
-// nudge says that the view may have changed.
-func (c *Client) nudge() {
+// nudge says that the view is wrong by now.
+func (c *Client) nudge() { signal(c.stale) }
+
+// doubt says that the view may be wrong. That may be said as often as there are
+// requests, and is looked into less and less often.
+func (c *Client) doubt() { signal(c.doubted) }
+
+func signal(sign chan<- struct{}) {
 	select {
-	case c.stale <- struct{}{}:
+	case sign <- struct{}{}:
 	default: // it was said already
 	}
 }

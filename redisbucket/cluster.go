@@ -32,12 +32,10 @@ func (c *Client) findInCluster(ctx context.Context) ([]master, error) {
 	switch {
 	case best != nil:
 		return best, nil
-	case slices.ContainsFunc(errs, isSetup):
-		return nil, errs[slices.IndexFunc(errs, isSetup)]
 	case len(errs) == 0:
 		return nil, errNoSlots
 	}
-	return nil, errs[0]
+	return nil, mostTelling(errs)
 }
 
 // askable lists whom to ask: masters that answer, then the seeds, then the rest.
@@ -114,13 +112,36 @@ func readSlotRow(row any, host string) (name string, span slotRange, err error) 
 		return "", span, bad
 	}
 	endpoint, _ := server[0].(string) // nil where it does not know
+	if endpoint == unnamed {
+		endpoint = addressIn(server)
+	}
 	return hostNear(host, endpoint, strconv.FormatInt(port, 10)), slotRange{uint16(first), uint16(last)}, nil
+}
+
+// unnamed stands for the name of a server that has none, where names are preferred
+// (cluster-preferred-endpoint-type hostname).
+const unnamed = "?"
+
+// addressIn returns the address that stands beside a server's name, "" where none
+// does: a server is a name, a port, an ID, and a list of more names and values.
+func addressIn(server []any) string {
+	if len(server) < 4 {
+		return ""
+	}
+	more, _ := server[3].([]any)
+	for i := 0; i+1 < len(more); i += 2 {
+		if more[i] == "ip" {
+			ip, _ := more[i+1].(string)
+			return ip
+		}
+	}
+	return ""
 }
 
 // hostNear returns host and port of a server that another one names. One that
 // does not know the other's name leaves it out: it is its own.
 func hostNear(asked, host, port string) string {
-	if host == "" || host == "?" {
+	if host == "" || host == unnamed {
 		host, _, _ = net.SplitHostPort(asked)
 	}
 	return net.JoinHostPort(host, port)
@@ -141,8 +162,8 @@ func (c *Client) takeBySlot(ctx context.Context, v *view, w *waiter) (limit.Deci
 	if moved == nil {
 		return decision, err
 	}
-	c.nudge()
-	if n = c.enlist(moved.host); n == nil || ctx.Err() != nil {
+	c.doubt()
+	if n = c.redirectedTo(moved.host); n == nil || ctx.Err() != nil {
 		c.waiters.Put(w)
 		return limit.Decision{}, err
 	}

@@ -15,7 +15,7 @@ const (
 	// VersionTooOld: the server is older than Redis 6.2 and is not used.
 	VersionTooOld
 	// EvictingPolicy: the server's maxmemory-policy lets it evict buckets, which
-	// refills them. It is told once, at the first connection.
+	// refills them. It is told once of each server, at its first connection.
 	EvictingPolicy
 	// Unreached: no connection is up, and none could be made; or nobody could say
 	// which servers there are. It is told once.

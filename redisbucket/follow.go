@@ -9,8 +9,10 @@ import (
 const (
 	// lookEvery is how often it is asked who serves while all is well.
 	lookEvery = 10 * time.Second
-	// lookAgain is how soon it is asked again while a server does not answer; the
-	// wait doubles up to lookSlowly.
+	// lookAgain is how soon it is asked again while a server does not answer, or
+	// answers and failures say that the view is wrong. The wait doubles up to
+	// lookSlowly, and begins anew after lookEvery without either: each look costs the
+	// servers that are well a connection of every gateway.
 	lookAgain  = 50 * time.Millisecond
 	lookSlowly = 500 * time.Millisecond
 	// lookTimeout bounds one look.
@@ -21,6 +23,8 @@ const (
 	// retireAfter is how long a server that serves no more is kept for the calls
 	// under way, and for a cluster that changes its mind.
 	retireAfter = 2 * time.Second
+	// mostStrays is how many servers are talked to, at most, that are in no view.
+	mostStrays = 16
 )
 
 // member is a server that was found.
@@ -33,26 +37,44 @@ type member struct {
 // answer or a failure says that the view is wrong, and often while there is
 // trouble, because nobody tells when a fail-over is over.
 func (l *life) follow() {
-	c := l.client
-	pause := lookAgain
-	for {
+	for pause, ok := lookAgain, true; ok; pause, ok = l.rest(pause) {
 		l.look()
 		l.warmOnce()
-		wait := lookEvery
-		if v := c.view.Load(); v == nil || v.troubled() {
-			wait, pause = pause, min(2*pause, lookSlowly)
-		} else {
-			pause = lookAgain
-		}
-		if !l.sleep(lookAgain, nil) || !l.sleep(wait-lookAgain, c.stale) {
-			return
+	}
+}
+
+// rest waits until it is to be asked again: for the pause where there is trouble or
+// doubt, less where somebody says that the view is wrong by now. It returns the next
+// pause, and false where the life has ended.
+func (l *life) rest(pause time.Duration) (next time.Duration, ok bool) {
+	if !l.sleep(lookAgain) {
+		return 0, false
+	}
+	c := l.client
+	paused, late := time.After(pause-lookAgain), time.After(lookEvery-lookAgain)
+	var doubted <-chan struct{} // once the pause is over
+	for {
+		select {
+		case <-paused:
+			if v := c.view.Load(); v == nil || v.troubled() {
+				return min(2*pause, lookSlowly), true
+			}
+			doubted = c.doubted
+		case <-c.stale:
+			return min(2*pause, lookSlowly), true
+		case <-doubted:
+			return min(2*pause, lookSlowly), true
+		case <-late:
+			return lookAgain, true
+		case <-l.context.Done():
+			return 0, false
 		}
 	}
 }
 
-// sleep waits for d or a sign. It is false where the life has ended.
-func (l *life) sleep(d time.Duration, sign <-chan struct{}) bool {
-	return wait(l.context, d, sign) && l.context.Err() == nil
+// sleep waits for d. It is false where the life has ended.
+func (l *life) sleep(d time.Duration) bool {
+	return wait(l.context, d, nil) && l.context.Err() == nil
 }
 
 // look asks who serves, and makes that the view.
@@ -109,6 +131,23 @@ func (l *life) settle(ctx context.Context, masters []master) {
 func (c *Client) enlist(host string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.member(host)
+}
+
+// redirectedTo is enlist for the server that an answer names, which nobody else has
+// named yet. It returns nil where there are mostStrays of those already: answers
+// that send everyone elsewhere must not make connections without end.
+func (c *Client) redirectedTo(host string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes[host] == nil && len(c.nodes) >= len(c.serve())+mostStrays {
+		return nil
+	}
+	return c.member(host)
+}
+
+// member is enlist with mu held.
+func (c *Client) member(host string) *node {
 	if c.life == nil {
 		return nil
 	}
@@ -145,7 +184,7 @@ func (c *Client) retire(v *view, now time.Time) {
 // wakeAfter has the life look again, so that what is to be retired is.
 func (l *life) wakeAfter(d time.Duration) {
 	l.wait.Go(func() {
-		if l.sleep(d, nil) {
+		if l.sleep(d) {
 			l.client.nudge()
 		}
 	})

@@ -19,8 +19,8 @@ func (c *Client) eval(ctx context.Context, script lua.Script, keys []string, arg
 	}
 	reply, err := n.eval(ctx, script, keys, args...)
 	if moved := redirectIn(err); moved != nil {
-		c.nudge()
-		if n = c.enlist(moved.host); n != nil && !moved.ask {
+		c.doubt()
+		if n = c.redirectedTo(moved.host); n != nil && !moved.ask {
 			return n.eval(ctx, script, keys, args...)
 		}
 	}

@@ -30,9 +30,9 @@ type fellow struct {
 	told []FleetEvent
 }
 
-func newFellow(t testing.TB, url string) *fellow {
+func newFellow(t testing.TB, urls ...string) *fellow {
 	t.Helper()
-	f := &fellow{Heartbeat: newHeartbeat("", shortRhythm(), time.Now), client: started(t, Options{URLs: []string{url}}).Client()}
+	f := &fellow{Heartbeat: newHeartbeat("", shortRhythm(), time.Now), client: started(t, Options{URLs: urls}).Client()}
 	f.hasRules("aa")
 	return f
 }

@@ -2,6 +2,7 @@ package redisbucket
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -81,6 +82,18 @@ func (q inquiry[T]) make(ctx context.Context) {
 			next <- struct{}{}
 		}
 	}
+}
+
+// mostTelling returns the error that tells the operator most of those of several
+// servers: that what is asked for is not there, then what one of them replied, such
+// as that the password is wrong, and only then that one does not answer.
+func mostTelling(errs []error) error {
+	for _, tells := range []func(error) bool{isSetup, fromRedis} {
+		if at := slices.IndexFunc(errs, tells); at >= 0 {
+			return errs[at]
+		}
+	}
+	return errs[0]
 }
 
 // wait waits for d or a sign. It is false where ctx is done before.

@@ -14,6 +14,7 @@ type life struct {
 	wait    sync.WaitGroup
 	warm    chan struct{}
 	once    sync.Once // closes warm
+	runs    []*run    // of the nodes; set at the end
 }
 
 // begin starts the goroutines of a life. It is called with mu held.
@@ -42,24 +43,30 @@ func (c *Client) begin() *life {
 	return l
 }
 
-// endLife takes the life away, if there is one. It is called with mu held.
+// endLife takes the life away, if there is one, with the runs of all nodes: the
+// next life, which may begin before this one has ended, has its own. It is called
+// with mu held.
 func (c *Client) endLife() *life {
 	l := c.life
+	if l == nil {
+		return nil
+	}
 	c.life = nil
 	c.running.Store(false)
 	c.view.Store(nil)
+	l.runs = c.takeRuns()
 	return l
 }
 
-// finish ends the goroutines of a life and the nodes, and waits for them.
+// finish ends the goroutines of a life and of its nodes, and waits for them.
 func (l *life) finish() {
 	if l == nil {
 		return
 	}
 	l.end()
 	var wait sync.WaitGroup
-	for _, n := range l.client.takeNodes() {
-		wait.Go(n.stop)
+	for _, r := range l.runs {
+		wait.Go(r.finish)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -73,19 +80,18 @@ func (l *life) finish() {
 	}
 }
 
-// takeNodes returns all nodes and forgets those that were found.
-func (c *Client) takeNodes() []*node {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// takeRuns takes the runs of all nodes away, and forgets those that were found. It
+// is called with mu held.
+func (c *Client) takeRuns() []*run {
 	if c.sole != nil {
-		return []*node{c.sole}
+		return []*run{c.sole.takeRun()}
 	}
-	nodes := make([]*node, 0, len(c.nodes))
+	runs := make([]*run, 0, len(c.nodes))
 	for _, m := range c.nodes {
-		nodes = append(nodes, m.node)
+		runs = append(runs, m.node.takeRun())
 	}
 	clear(c.nodes)
-	return nodes
+	return runs
 }
 
 // dispatch tells events.

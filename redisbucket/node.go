@@ -27,6 +27,8 @@ type node struct {
 	lastFailure  atomic.Pointer[failure]
 	breakerSince atomic.Pointer[time.Time]
 	unreached    atomic.Bool               // and it was told
+	versionTold  atomic.Bool               // that it is too old
+	policy       atomic.Bool               // is known, and told where it evicts
 	lastCounted  atomic.Pointer[time.Time] // when the breaker last counted a failure
 	opened       chan struct{}             // the breaker has opened
 
@@ -65,12 +67,7 @@ func (n *node) start() {
 }
 
 // stop ends what start began and waits for it, for at most stopTimeout.
-func (n *node) stop() {
-	n.mu.Lock()
-	r := n.endRun()
-	n.mu.Unlock()
-	r.finish()
-}
+func (n *node) stop() { n.takeRun().finish() }
 
 // await returns when the first connection attempt has ended, either way.
 func (n *node) await(ctx context.Context) {
@@ -195,7 +192,7 @@ func (n *node) noteFailure(err error) {
 	if n.client.sole != nil && replyClass(err) == "MOVED" && !n.client.clusterTold.Swap(true) {
 		n.tell(Event{Kind: ClusterNode})
 	}
-	n.client.nudge()
+	n.client.doubt()
 }
 
 // command makes a call of its own, beside those of the senders, and returns what

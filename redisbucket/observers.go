@@ -21,11 +21,9 @@ type observer struct{ observe func(Event) }
 
 // notes are what was told already and is not told again until it has changed.
 type notes struct {
-	policyChecked atomic.Bool
-	versionTold   atomic.Bool
-	clusterTold   atomic.Bool   // that a server is a node of a cluster
-	sentinelTold  atomic.Bool   // that a server is a sentinel
-	lostTold      atomic.Uint32 // the EventKind of why nobody knows who serves; 0 where somebody does
+	clusterTold  atomic.Bool   // that a server is a node of a cluster
+	sentinelTold atomic.Bool   // that a server is a sentinel
+	lostTold     atomic.Uint32 // the EventKind of why nobody knows who serves; 0 where somebody does
 }
 
 func newObservers() observers {

@@ -27,7 +27,7 @@ func (c *call) askParts(parts []part) {
 	}
 	for i := range parts {
 		if redirectIn(parts[i].err) != nil {
-			c.node.client.nudge()
+			c.node.client.doubt()
 			return
 		}
 	}
@@ -102,8 +102,8 @@ func (c *Client) command(ctx context.Context, key string, list ...any) ([]byte, 
 	}
 	reply, err := n.command(ctx, false, list)
 	if moved := redirectIn(err); moved != nil {
-		c.nudge()
-		if n = c.enlist(moved.host); n != nil {
+		c.doubt()
+		if n = c.redirectedTo(moved.host); n != nil {
 			reply, err = n.command(ctx, moved.ask, list)
 		}
 	}

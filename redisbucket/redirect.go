@@ -2,7 +2,6 @@ package redisbucket
 
 import (
 	"errors"
-	"net"
 	"strings"
 )
 
@@ -39,7 +38,8 @@ func (n *node) redirected(err error) error {
 }
 
 // followed returns a reply of the server at asked as a redirect, where it is one:
-// "MOVED 3999 10.0.0.7:6379" or "ASK 3999 10.0.0.7:6379".
+// "MOVED 3999 10.0.0.7:6379" or "ASK 3999 10.0.0.7:6379". It is not followed to a
+// server that has no name: only CLUSTER SLOTS tells the address then.
 func followed(err error, asked string) error {
 	class := replyClass(err)
 	if class != "MOVED" && class != "ASK" {
@@ -55,7 +55,7 @@ func followed(err error, asked string) error {
 	}
 	// An IPv6 address comes without brackets.
 	host, port := strings.Trim(fields[len(fields)-1][:at], "[]"), fields[len(fields)-1][at+1:]
-	if _, err := net.LookupPort("tcp", port); err != nil {
+	if !isPort(port) || host == unnamed {
 		return err
 	}
 	return &redirect{host: hostNear(asked, host, port), ask: class == "ASK", reply: err}

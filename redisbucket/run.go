@@ -31,8 +31,10 @@ func (n *node) begin() *run {
 	return r
 }
 
-// endRun takes the run away, if there is one. It is called with mu held.
-func (n *node) endRun() *run {
+// takeRun takes the run away, if there is one.
+func (n *node) takeRun() *run {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	r := n.run
 	n.run = nil
 	n.current.Store(nil)

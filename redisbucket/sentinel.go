@@ -59,8 +59,10 @@ func (c *Client) findBySentinels(ctx context.Context) ([]master, error) {
 		found = mostVoted(votes, nil) // it is down, and is connected to as soon as it is not
 	case found == "" && len(votes) > 0:
 		return nil, errNoMaster
+	case found == "" && len(errs) == 0:
+		return nil, errNotFound
 	case found == "":
-		return nil, sentinelsError(errs)
+		return nil, mostTelling(errs)
 	}
 	return []master{{host: found}}, nil
 }
@@ -107,7 +109,7 @@ func (c *Client) askMaster(ctx context.Context, sentinel address) (string, error
 	}
 	host, ok1 := fields[0].(string)
 	port, ok2 := fields[1].(string)
-	if !ok1 || !ok2 || port == "" || port == "0" {
+	if !ok1 || !ok2 || !isPort(port) {
 		return "", fmt.Errorf("%w: a sentinel's address is no host and port", errReply)
 	}
 	if host == "" {
@@ -116,24 +118,12 @@ func (c *Client) askMaster(ctx context.Context, sentinel address) (string, error
 	return net.JoinHostPort(host, port), nil
 }
 
-// sentinelsError returns why no sentinel named a master: rather that they do not
-// know it than that some do not answer.
-func sentinelsError(errs []error) error {
-	if at := slices.IndexFunc(errs, isSetup); at >= 0 {
-		return errs[at]
-	}
-	if len(errs) == 0 {
-		return errNotFound
-	}
-	return errs[0]
-}
-
 // listen waits for a sentinel to say that the master is another one, and has the
 // sentinels asked then.
 func (l *life) listen(sentinel address) {
 	for {
 		_ = l.client.visit(l.context, sentinel, l.subscribe) // it is asked again whatever it was
-		if !l.sleep(relistenAfter, nil) {
+		if !l.sleep(relistenAfter) {
 			return
 		}
 	}

@@ -34,12 +34,12 @@ func (n *node) greet(ctx context.Context, conn *redis.Conn) error {
 		server.readInfo(text)
 	}
 	if server.tooOld() {
-		if !n.client.versionTold.Swap(true) {
+		if !n.versionTold.Swap(true) {
 			n.tell(Event{Kind: VersionTooOld, Detail: server.version})
 		}
 		return fmt.Errorf("%w, it is %s", errVersion, server.version)
 	}
-	n.client.versionTold.Store(false)
+	n.versionTold.Store(false)
 	if server.mode == "sentinel" {
 		if !n.client.sentinelTold.Swap(true) {
 			n.tell(Event{Kind: SentinelServer})
@@ -56,12 +56,12 @@ func (n *node) greet(ctx context.Context, conn *redis.Conn) error {
 // checkPolicy warns once of a server that may evict buckets. Not to be allowed
 // to ask is no error.
 func (n *node) checkPolicy(ctx context.Context, conn *redis.Conn) error {
-	if n.client.policyChecked.Load() {
+	if n.policy.Load() {
 		return nil
 	}
 	text, err := infoText(ctx, conn, "memory")
 	policy := infoField(text, "maxmemory_policy")
-	if err != nil || n.client.policyChecked.Swap(true) {
+	if err != nil || n.policy.Swap(true) {
 		return err
 	}
 	if policy != "" && policy != "noeviction" {

@@ -108,6 +108,13 @@ func TestReadSlots(t *testing.T) {
 		{"me:3", []slotRange{{12, 12}}},
 		{"[::1]:4", []slotRange{{15, 16}}},
 	}, got)
+	named := func(port int64, more ...any) any {
+		return []any{int64(0), int64(1), []any{"?", port, "id", more}}
+	}
+	got, err = readSlots([]any{named(1, "ip", "10.0.0.9"), named(2, "hostname", "x", "ip", "::1"), named(3, "ip"), named(4, "ip", int64(5))}, "me:7")
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.0.0.9:1", "[::1]:2", "me:3", "me:4"}, []string{got[0].host, got[1].host, got[2].host, got[3].host},
+		"one without a name, where names are preferred, is at its address")
 	for name, reply := range map[string]any{
 		"no list": "x", "no row": []any{"x"}, "short": []any{[]any{int64(0), int64(1)}}, "no port": []any{[]any{int64(0), int64(1), []any{"a"}}},
 		"backwards": []any{row(5, 4, "a", 1)}, "beyond": []any{row(0, slotCount, "a", 1)}, "negative": []any{row(-1, 4, "a", 1)}, "port 0": []any{row(0, 4, "a", 0)},
@@ -128,6 +135,9 @@ func TestRedirects(t *testing.T) {
 		"MOVED 3999":                    {},
 		"MOVED 3999 nowhere":            {},
 		"MOVED 3999 host:port":          {},
+		"MOVED 3999 host:":              {},
+		"MOVED 3999 host:0":             {},
+		"MOVED 3999 ?:6381":             {},
 		"CLUSTERDOWN Hash slot is gone": {},
 	} {
 		got := redirectIn(followed(replyError(text), "me:7"))

@@ -10,6 +10,7 @@ import (
 type view struct {
 	nodes  []*node
 	owners *[slotCount]uint16 // by slot: the number of a node and 1, or 0; nil where the only node serves all
+	gaps   bool               // nobody serves some of the slots
 }
 
 // at returns who serves a slot, nil where nobody does.
@@ -36,8 +37,9 @@ func (v *view) hosts() string {
 	return strings.Join(names, ",")
 }
 
-// troubled reports whether one of the nodes does not answer.
-func (v *view) troubled() bool { return slices.ContainsFunc(v.nodes, (*node).troubled) }
+// troubled reports whether one of the nodes does not answer, or nobody serves some
+// of the slots: either may end at any moment, and nobody tells.
+func (v *view) troubled() bool { return v.gaps || slices.ContainsFunc(v.nodes, (*node).troubled) }
 
 // master is a server that was found, with what it serves.
 type master struct {
@@ -64,6 +66,7 @@ func newView(masters []master, nodes []*node) *view {
 			}
 		}
 	}
+	v.gaps = v.owners != nil && covered(masters) < slotCount
 	return v
 }
 
