@@ -56,8 +56,8 @@ func adminCalls() []adminCall {
 	return []adminCall{
 		{http.MethodGet, statusPath, adminTimeout, answerStatus, nil},
 		{http.MethodGet, rulesPath, adminTimeout, answerRules, []string{"tenant", "route", "limit", "cursor"}},
-		{http.MethodGet, explainPath, adminTimeout, answerExplain, []string{"tenant", "stored", "ip", "route", "cost"}},
-		{http.MethodDelete, bucketPath, adminTimeout, answerReset, []string{"tenant", "stored", "ip", "route"}},
+		{http.MethodGet, explainPath, adminTimeout, answerExplain, []string{"tenant", "stored", "key", "ip", "route", "cost"}},
+		{http.MethodDelete, bucketPath, adminTimeout, answerReset, []string{"tenant", "stored", "key", "ip", "route"}},
 		{http.MethodPost, refreshPath, refreshTimeout, answerRefresh, nil},
 		{http.MethodGet, topPath, adminTimeout, answerTop, []string{"limit"}},
 	}

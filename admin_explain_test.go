@@ -124,7 +124,8 @@ func randomConfig(random *rand.Rand, redis string, tenants ...string) (app, hand
 		}
 	}
 	static, _ := json.Marshal(rules)
-	app = fmt.Sprintf(`{"default":{%s},"guest_secret":"x","static_rules":%s%s%s}`, numbers(), static, redis, option("fallback", "allow", "deny"))
+	region := pick("", `,"region":{"name":"eu","share":0.5}`)
+	app = fmt.Sprintf(`{"default":{%s},"guest_secret":"x","static_rules":%s%s%s%s}`, numbers(), static, redis, region, option("fallback", "allow", "deny"))
 	routes := pick(`["a"]`, `["a"]`, `["a","b"]`, `["b","a"]`)
 	limits := pick(``, fmt.Sprintf(`,"limits":[{%s}]`, numbers()), fmt.Sprintf(`,"limits":[{"route":"a",%s}]`, numbers()))
 	handler = fmt.Sprintf(`{"routes":%s%s%s%s%s,"cost":%q%s}`, routes, limits,

@@ -56,7 +56,8 @@ func (q *adminQuery) number(name string, fallback, most int64) (int64, error) {
 // subject is whose bucket of which route a query asks about.
 type subject struct {
 	tenant  string // as clients send it
-	stored  string // as rules and keys have it; then tenant and address are blank
+	stored  string // as rules have it, or a name of the gateway's own; then tenant and address are blank
+	literal bool   // stored is a tenant's, whatever it looks like
 	address string // of a guest, an IP address
 	route   string
 	zones   []zoneOf
@@ -71,7 +72,11 @@ type zoneOf struct {
 // subject reads whom and what a query asks about.
 func (q *adminQuery) subject(app *App) (*subject, error) {
 	s := &subject{tenant: strings.TrimSpace(q.text("tenant")), stored: q.text("stored"), address: strings.TrimSpace(q.text("ip")), route: q.text("route")}
-	if err := q.checkSubject(s); err != nil {
+	err := q.checkSubject(s)
+	if err == nil && q.has("key") {
+		err = s.readKey(q.text("key"))
+	}
+	if err != nil {
 		return nil, apiError(http.StatusBadRequest, "%w", err)
 	}
 	if s.zones = app.zonesOf(s.route); len(s.zones) == 0 {
@@ -84,12 +89,14 @@ func (q *adminQuery) checkSubject(s *subject) error {
 	switch {
 	case s.route == "":
 		return errors.New("parameter route is missing: name the route")
-	case q.has("stored") && (q.has("tenant") || q.has("ip")):
-		return errors.New("parameter stored: not together with tenant or ip, because it names the bucket's owner already")
+	case q.has("stored") && (q.has("tenant") || q.has("ip") || q.has("key")):
+		return errors.New("parameter stored: not together with tenant, ip or key, because it names the bucket's owner already")
+	case q.has("key") && (q.has("tenant") || q.has("ip")):
+		return errors.New("parameter key: not together with tenant or ip, because it names the bucket's owner already")
 	case q.has("stored") && s.stored == "":
 		return errors.New("parameter stored is blank: allowed is a tenant as rules and keys have it")
-	case !q.has("tenant") && !q.has("stored") && !q.has("ip"):
-		return errors.New("nobody is named: allowed are tenant, as a client sends it; stored, as rules and keys have it; and ip, for a guest")
+	case !q.has("tenant") && !q.has("stored") && !q.has("key") && !q.has("ip"):
+		return errors.New("nobody is named: allowed are tenant, as a client sends it; stored, as rules have it; key, as Redis keys have it; and ip, for a guest")
 	case s.address == "" && q.has("ip"):
 		return errors.New("parameter ip is blank: allowed is an IP address")
 	case s.address == "":
@@ -100,6 +107,25 @@ func (q *adminQuery) checkSubject(s *subject) error {
 	}
 	return nil
 }
+
+// readKey reads a tenant as keys have it, escaped. That names also what no other
+// parameter can: bytes that are no text, and what a client made look like a name of
+// the gateway's own.
+func (s *subject) readKey(key string) error {
+	if ownName.MatchString(key) {
+		s.stored = key
+		return nil
+	}
+	tenant, err := url.PathUnescape(key)
+	if err != nil || tenant == "" || limit.EscapeName(tenant) != key {
+		return fmt.Errorf("parameter key: %.100q is none: allowed is what stands for the tenant in a Redis key, such as shop-a or a%%20b", key)
+	}
+	s.stored, s.literal = tenant, true
+	return nil
+}
+
+// owned reports whether a name of the gateway's own was asked for.
+func (s *subject) owned() bool { return !s.literal && ownName.MatchString(s.stored) }
 
 // cost reads what the request that is asked about costs, 0 where the handler says.
 func (q *adminQuery) cost() (int64, error) { return q.number("cost", 0, limit.MaxCapacity) }

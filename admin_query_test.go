@@ -21,6 +21,8 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 		rulesPath + "?limit=0":                     `parameter limit: "0" is not allowed: allowed is a whole number from 1 to 1000`,
 		rulesPath + "?limit=ten":                   `from 1 to 1000`,
 		rulesPath + "?limit=":                      `from 1 to 1000`,
+		rulesPath + "?tenant=":                     `parameter tenant is blank: allowed is that of a rule`,
+		rulesPath + "?route=&tenant=t":             `parameter route is blank`,
 		rulesPath + "?cursor=x":                    `parameter cursor: it is none`,
 		rulesPath + "?cursor=e30":                  `parameter cursor: it is none`,
 		topPath + "?limit=201":                     `from 1 to 200`,
@@ -28,8 +30,15 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 		explainPath + "?route=a":                   `nobody is named: allowed are tenant`,
 		explainPath + "?tenant=t&route=x":          `no handler has the route "x": allowed are a, b`,
 		explainPath + "?tenant=t&tenant=u":         `parameter tenant is there 2 times: allowed is once`,
-		explainPath + "?stored=t&tenant=u&route=a": `parameter stored: not together with tenant or ip`,
+		explainPath + "?stored=t&tenant=u&route=a": `parameter stored: not together with tenant, ip or key`,
 		explainPath + "?stored=&route=a":           `parameter stored is blank`,
+		explainPath + "?stored=t&key=t&route=a":    `parameter stored: not together with tenant, ip or key`,
+		explainPath + "?key=t&tenant=t&route=a":    `parameter key: not together with tenant or ip`,
+		explainPath + "?key=&route=a":              `parameter key: "" is none`,
+		explainPath + "?key=a+b&route=a":           `parameter key: "a b" is none: allowed is what stands for the tenant in a Redis key`,
+		explainPath + "?key=%25%7Aa&route=a":       `parameter key: "%za" is none`,
+		explainPath + "?key=%257eguest&route=a":    `parameter key: "%7eguest" is none`,
+		bucketPath + "?key=~sha256-0&route=a":      `parameter key: "~sha256-0" is none`,
 		explainPath + "?ip=x&route=a":              `parameter ip: "x" is no IP address`,
 		explainPath + "?ip=&route=a":               `parameter ip is blank`,
 		explainPath + "?tenant=t&route=a&cost=0":   `parameter cost: "0" is not allowed: allowed is a whole number from 1 to 2147483647`,
@@ -74,7 +83,7 @@ func FuzzAdminQuery(f *testing.F) {
 		`{"routes":["a"],"guest":"ip","unknown":"guest"}`, `{"routes":["b"],"tenant_hashed":true}`,
 		`{"rate_limits":{"z":{"key":"{http.request.remote.host}","window":"1s","max_events":3,"ipv4_prefix":24}}}`)
 	for _, seed := range []string{
-		"tenant=t1&route=a", "tenant=~guest&ip=1.2.3.4&route=a", "stored=~ip-0&route=a", "ip=fe80::1%25eth0&route=a", "route=z&tenant=%00",
+		"tenant=t1&route=a", "key=%257Eguest&route=z", "key=caf%25E9&route=a", "tenant=~guest&ip=1.2.3.4&route=a", "stored=~ip-0&route=a", "ip=fe80::1%25eth0&route=a", "route=z&tenant=%00",
 		"limit=1&cursor=eyJ0IjoiKiIsInIiOiIqIiwiZiI6InN0YXRpYyJ9", "tenant=%7E&route=b&cost=2147483647", "a=1;b=2",
 	} {
 		f.Add(seed)

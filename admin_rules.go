@@ -72,6 +72,11 @@ func answerRules(_ context.Context, app *App, q *adminQuery) (any, error) {
 	if err != nil {
 		return nil, apiError(http.StatusBadRequest, "%w", err)
 	}
+	for _, name := range []string{"tenant", "route"} {
+		if q.has(name) && q.text(name) == "" {
+			return nil, apiError(http.StatusBadRequest, "parameter %s is blank: allowed is that of a rule, or none at all for every %s", name, name)
+		}
+	}
 	loaded := app.loadedRules()
 	answer := &rulesAnswer{
 		Known: app.source == nil || loaded != nil, Postgres: loaded.Len(), StaticRules: app.static.Len(),

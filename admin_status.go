@@ -17,17 +17,18 @@ import (
 // statusAnswer is the answer to GET /rate_limit/status. docs/admin.md says what the
 // fields tell.
 type statusAnswer struct {
-	Version     string       `json:"version"`
-	Caddy       string       `json:"caddy"`
-	Source      string       `json:"source"`
-	Instances   int          `json:"instances"`
-	Fleet       *fleetStatus `json:"fleet,omitempty"`
-	Fallback    string       `json:"fallback,omitempty"`
-	Redis       *redisStatus `json:"redis,omitempty"`
-	Rules       *rulesStatus `json:"rules,omitempty"`
-	StaticRules int          `json:"static_rules"`
-	Routes      []string     `json:"routes"`
-	Memory      memoryStatus `json:"memory"`
+	Version     string        `json:"version"`
+	Caddy       string        `json:"caddy"`
+	Source      string        `json:"source"`
+	Instances   int           `json:"instances"`
+	Fleet       *fleetStatus  `json:"fleet,omitempty"`
+	Fallback    string        `json:"fallback,omitempty"`
+	Redis       *redisStatus  `json:"redis,omitempty"`
+	Rules       *rulesStatus  `json:"rules,omitempty"`
+	Region      *regionStatus `json:"region,omitempty"`
+	StaticRules int           `json:"static_rules"`
+	Routes      []string      `json:"routes"`
+	Memory      memoryStatus  `json:"memory"`
 }
 
 // redisStatus is how the Redis fares that the gateway talks to.
@@ -93,7 +94,7 @@ const (
 func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 	answer := &statusAnswer{
 		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.deciding(), Instances: app.instances(),
-		StaticRules: app.static.Len(), Routes: app.routeNames(mostRoutes),
+		Region: app.regionStatus(), StaticRules: app.static.Len(), Routes: app.routeNames(mostRoutes),
 		Memory: memoryStatus{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
 	}
 	if answer.Routes == nil {

@@ -29,7 +29,7 @@ func (s *subject) in(h *Handler, z *zone, rules ruleSet) sought {
 	switch {
 	case z.key != nil:
 		return sought{visitor: s.inZone(z), note: noteZone}
-	case ownName.MatchString(s.stored):
+	case s.owned():
 		return s.own(&h.identity, s.stored)
 	case s.tenant == rulecache.Guest, s.tenant == "" && s.stored == "":
 		return s.guest(&h.identity)
@@ -98,9 +98,9 @@ func (s *subject) inZone(z *zone) visitor {
 		value = s.address
 	}
 	switch {
-	case value == "", value == blankTenant && s.stored != "":
+	case value == "", value == blankTenant && s.owned():
 		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}
-	case value == s.stored && ownName.MatchString(value):
+	case value == s.stored && s.owned():
 		return visitor{shown: value, key: value}
 	}
 	return tenantVisitor(maskKey(value, z.ipv4Prefix, z.ipv6Prefix))
@@ -113,7 +113,7 @@ func (s *subject) keys(h *Handler, z *zone) []limit.Key {
 	switch {
 	case z.key != nil:
 		owners = append(owners, s.inZone(z).key)
-	case ownName.MatchString(s.stored):
+	case s.owned():
 		owners = append(owners, s.own(&h.identity, s.stored).key)
 	case s.stored != "":
 		owners = append(owners, tenantVisitor(s.stored).key)

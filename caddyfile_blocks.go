@@ -51,9 +51,10 @@ func names(options map[string]option) string {
 
 // oneArg reads an option's only argument.
 func oneArg(d *caddyfile.Dispenser) (string, error) {
-	args := d.RemainingArgs()
+	name, args := d.Val(), d.RemainingArgs()
 	if len(args) != 1 {
-		return "", d.ArgErr()
+		// ArgErr would quote the last argument, which may be a part of a secret.
+		return "", d.Errf("wrong argument count: %s takes one", name)
 	}
 	return args[0], nil
 }

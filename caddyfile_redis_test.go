@@ -18,11 +18,13 @@ func TestTopologyRefusedWithItsLine(t *testing.T) {
 		{"mode cluster\nmode cluster", "twice"},
 		{"sentinel_user u\nsentinel_password p", "sentinel_user is only for mode sentinel"},
 		{"mode cluster\nsentinel_password p", "sentinel_password is only for mode sentinel"},
-		{"mode sentinel m\nsentinel_password", "wrong argument count"},
+		{"mode sentinel m\nsentinel_password", "wrong argument count: sentinel_password takes one"},
+		{"mode sentinel m\nsentinel_password a secret", "wrong argument count: sentinel_password takes one"},
 		{"mode sentinel m\nsentinel_password \"\"", "empty"},
 	} {
 		_, err := adapt("{\n\trate_limit {\n\t\tredis redis://a {\n" + test.block + "\n}\n}\n}")
 		require.ErrorContains(t, err, test.want, test.block)
 		require.Contains(t, err.Error(), "Caddyfile:", test.block)
+		require.NotContains(t, err.Error(), "secret", "a part of a password is not quoted")
 	}
 }

@@ -141,6 +141,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"address as an option", global("redis redis://a {\n}\nredis://:secret@b"), "an address stands where an option should"},
 		{"arguments of the global option", "{\n\trate_limit redis://:secret@b {\n}\n}", "takes a block and no arguments"},
 		{"two rules for one pair", global("rule a b 1/s\nrule a b 2/s"), "same tenant and route b"},
+		{"a secret of two words", global("guest_secret a :secret@"), "wrong argument count: guest_secret takes one"},
 		{"rule with a word twice", global("rule a b 1/s mode enforce mode enforce"), "twice"},
 		{"rule with a long tenant", global("rule " + strings.Repeat("x", 65) + " b 1/s"), "Caddyfile:3"},
 		{"limit of another route", directive("limit 1/s b"), "not a route of this directive"},

@@ -78,6 +78,14 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, errs, "does not know this command")
 	_, _, code = g.caddy("rate-limit", "explain", "shop-a")
 	require.NotZero(t, code, "arguments are refused")
+	for _, words := range [][]string{{"rate-limit", "restet"}, {"rate-limit", "regions", "rebalanc"}} {
+		_, errs, code = g.caddy(words...)
+		require.NotZero(t, code, "a word that is misspelt is refused")
+		require.Contains(t, errs, "unknown command")
+	}
+	out, errs, code = g.caddy("rate-limit")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "Available Commands")
 	redis.Kill(t)
 	eventually(t, 10*time.Second, "the fallback decides", func() bool {
 		g.get("/", "shop-a")

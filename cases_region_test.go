@@ -36,6 +36,7 @@ func TestRegionShare(t *testing.T) {
 			g := startGateway(t, site(global(more), answers(handlers)))
 			eventually(t, 10*time.Second, "the rules are known", func() bool { return g.metric("caddy_rate_limit_rules") == 1 })
 			require.Equal(t, 0.7, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
+			require.Contains(t, g.adminGet("/rate_limit/status"), `"state": "given"`)
 			explained := g.adminGet("/rate_limit/explain?tenant=row&route=a")
 			require.Contains(t, explained, `"region_share": 0.7`)
 			require.Contains(t, explained, `"capacity": 7`)
@@ -157,8 +158,8 @@ func TestRegionsFollowDemand(t *testing.T) {
 	f := startFederation(t, "eu")
 	f.awaitShare(t, "eu", "the first region has all there is", func(share float64) bool { return share > 0.99 })
 	f.join(t, "us")
-	f.awaitShare(t, "us", "the second is given the least", func(share float64) bool { return share >= 0.05 })
-	require.InDelta(t, 0.942, f.share("eu"), 1e-9)
+	f.awaitShare(t, "us", "the second has as much, as nothing is asked", func(share float64) bool { return share >= 0.05 })
+	require.InDelta(t, 0.496, f.share("eu"), 1e-9)
 
 	settled := func(eu float64) func() bool {
 		return func() bool { return f.share("eu") > eu-0.08 && f.share("eu") < eu+0.08 && f.share("us") > 0.9-eu }
@@ -219,11 +220,13 @@ func TestRegionWithoutTables(t *testing.T) {
 	require.Equal(t, http.StatusOK, got.status)
 	require.Equal(t, 1, got.field("X-RateLimit-Limit"), "next to nothing")
 	require.Equal(t, http.StatusTooManyRequests, g.get("/", "t").status)
+	require.Contains(t, g.adminGet("/rate_limit/status"), `"state": "unknown"`)
 	const lost = "the shares cannot be read"
 	eventually(t, 10*time.Second, "it is said", func() bool { return strings.Contains(g.log(), lost) })
 	require.Contains(t, g.log(), "the table does not exist (SQLSTATE 42P01)")
 	require.Contains(t, g.log(), "caddy rate-limit schema --regions")
 	require.Equal(t, 1, strings.Count(g.log(), lost))
+	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_state_changes_total{event="rate_limit_shares_unknown"}`))
 
 	postgres.Exec(t, regions.Schema(""))
 	eventually(t, 20*time.Second, "the right is missing", func() bool { return strings.Contains(g.log(), "permission denied (SQLSTATE 42501)") })
@@ -242,6 +245,29 @@ func TestRegionWithoutTables(t *testing.T) {
 	eventually(t, 10*time.Second, "it is said", func() bool { return strings.Contains(g.log(), "the safe share of an earlier run is in force") })
 	require.Equal(t, 0.05, g.metric(`caddy_rate_limit_region_share{region="eu"}`))
 	require.NotContains(t, g.log(), `"status":500`)
+}
+
+// TestRegionCountsNoCostOverTheLimit lets a client that makes up its cost draw no
+// shares to its region: what no region could grant is no demand.
+func TestRegionCountsNoCostOverTheLimit(t *testing.T) {
+	t.Parallel()
+	f := startFederation(t)
+	g := startGateway(t, strings.Replace(federated("eu", servertest.Redis(t).URL(), f.postgres.URL("")),
+		"rate_limit api", "rate_limit api {\ncost {header.X-Cost}\n}", 1))
+	f.gateways["eu"] = g
+	f.awaitShare(t, "eu", "it has all there is", func(share float64) bool { return share > 0.99 })
+	ask := func(cost string) int {
+		return g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"t"}, "X-Cost": {cost}}).status
+	}
+	for range 5 {
+		require.Equal(t, http.StatusTooManyRequests, ask("2147483647"))
+	}
+	require.Equal(t, http.StatusOK, ask("90"))
+	eventually(t, 30*time.Second, "the demand is told", func() bool {
+		return f.postgres.QueryInt(t, `SELECT count(*) FROM rate_limit_region_demand`) > 0
+	})
+	require.LessOrEqual(t, f.postgres.QueryInt(t, `SELECT sum(units) FROM rate_limit_region_demand`), 90)
+	require.Contains(t, g.adminGet("/rate_limit/status"), `"state": "measured"`)
 }
 
 // TestRegionReloads keeps the shares over a reload, and leaves nothing behind.

@@ -37,6 +37,7 @@ func stateEvents() []string {
 		breakerOpenedEvent, breakerClosedEvent, redisUnreachedEvent, redisReachedEvent, redisUnfitEvent, redisMastersEvent,
 		rulesLoadedEvent, rulesFailedEvent, rulesRecoveredEvent, rulesStaleEvent, rulesStoredUsedEvent,
 		rulesStoreFailedEvent, rulesListeningEvent, rulesListeningLostEvent, rulesPollOnlyEvent,
+		sharesChangedEvent, sharesFailedEvent, sharesRecoveredEvent, sharesLapsedEvent, sharesUnknownEvent, sharesMovedEvent, sharesStuckEvent,
 	}
 }
 

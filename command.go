@@ -32,6 +32,15 @@ func addCommands(cmd *cobra.Command) {
 	}
 	cmd.AddCommand(schemaCommand(), importCommand())
 	cmd.AddCommand(regionsCommand())
+	refuseUnknown(cmd)
+}
+
+// refuseUnknown makes a command that only has others fail where none of them is
+// meant: a script must see a word that is misspelt, and cobra would print the help
+// and succeed.
+func refuseUnknown(cmd *cobra.Command) {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
 // schemaCommand prints the SQL that makes the table.

@@ -31,6 +31,7 @@ type adminCommand struct {
 var parameterFlags = map[string]string{
 	"tenant": "the tenant, as clients send it; ~guest for the guests",
 	"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
+	"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
 	"ip":     "the IP address of a guest",
 	"route":  "the route",
 	"cost":   "what the request costs (default: what the handler says)",
@@ -54,12 +55,12 @@ func adminCommands() []adminCommand {
 			name: "explain", short: "Tells which rule counts, why, and what the next request gets",
 			long:    "Tells which rule counts for a tenant on a route, why, what its bucket holds, and what its next request would get. It takes no token.",
 			example: "  caddy rate-limit explain --tenant shop-a --route create-order",
-			method:  http.MethodGet, path: explainPath, flags: []string{"tenant", "stored", "ip", "route", "cost"}, print: printing(printExplain),
+			method:  http.MethodGet, path: explainPath, flags: []string{"tenant", "stored", "key", "ip", "route", "cost"}, print: printing(printExplain),
 		},
 		{
 			name: "reset", short: "Makes a bucket full again, here and in Redis",
 			example: "  caddy rate-limit reset --tenant shop-a --route create-order",
-			method:  http.MethodDelete, path: bucketPath, flags: []string{"tenant", "stored", "ip", "route"}, print: printing(printReset),
+			method:  http.MethodDelete, path: bucketPath, flags: []string{"tenant", "stored", "key", "ip", "route"}, print: printing(printReset),
 		},
 		{
 			name: "refresh", short: "Loads the rules from PostgreSQL now",

@@ -120,14 +120,31 @@ func importFile(ctx context.Context, flags caddycmd.Flags, options rulecache.Imp
 			return nil, fmt.Errorf("opening the file: %w", err)
 		}
 	}
-	// A read from a terminal or a pipe ends when the command is interrupted.
-	defer context.AfterFunc(ctx, func() { in.Close() })()
 	defer in.Close()
-	file, err := rulecache.ReadImport(in, format, func(lines int) { options.Progress("reading", lines) })
+	file, err := readImport(ctx, in, format, options)
 	if err != nil {
 		return nil, err
 	}
 	return rulecache.Import(ctx, file, options)
+}
+
+// readImport reads the file until the command is interrupted. It does not wait for
+// the read then: that from a terminal or a pipe may never end, and not even Close
+// ends it. The process is about to.
+func readImport(ctx context.Context, in io.Reader, format rulecache.ImportFormat, options rulecache.ImportOptions) (file *rulecache.ImportFile, err error) {
+	done := make(chan struct{})
+	var read *rulecache.ImportFile
+	var failed error
+	go func() {
+		defer close(done)
+		read, failed = rulecache.ReadImport(in, format, func(lines int) { options.Progress("reading", lines) })
+	}()
+	select {
+	case <-done:
+		return read, failed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // importFormat returns the format that is asked for, or that of the file's name.

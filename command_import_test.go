@@ -92,6 +92,33 @@ func TestCommandImportAsDocumented(t *testing.T) {
 	require.Equal(t, want, out)
 }
 
+// TestCommandImportEndsWhenInterrupted, also while it waits for a line that never
+// comes.
+func TestCommandImportEndsWhenInterrupted(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t)
+	cmd := g.command("rate-limit", "import", "--dsn", "postgres://127.0.0.1/x", "--format", "csv", "-")
+	input, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer input.Close()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	require.NoError(t, cmd.Start())
+	_, err = input.Write(bytes.Repeat([]byte("#"), 1<<20)) // more than a pipe holds, so it is being read
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		require.NoError(t, cmd.Process.Kill())
+		require.Fail(t, "the command has not ended")
+	}
+	require.Equal(t, 1, cmd.ProcessState.ExitCode())
+	require.Contains(t, errs.String(), "interrupted: nothing was written")
+}
+
 // TestCommandImportRefuses ends with 1, says why, and has written nothing.
 func TestCommandImportRefuses(t *testing.T) {
 	t.Parallel()

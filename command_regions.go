@@ -25,6 +25,7 @@ func regionsCommand() *cobra.Command {
 		Short: "Looks at the shares of regions, and moves them",
 	}
 	cmd.AddCommand(rebalanceCommand())
+	refuseUnknown(cmd)
 	return cmd
 }
 

@@ -26,6 +26,9 @@ func printStatus(t *tables, s *statusAnswer) {
 	if s.Rules != nil {
 		lines = append(lines, s.Rules.lines()...)
 	}
+	if s.Region != nil {
+		lines = append(lines, []string{"region", s.Region.sentence()})
+	}
 	keys := make([]string, 0, len(s.Memory.Keys))
 	for _, store := range slices.Sorted(maps.Keys(s.Memory.Keys)) {
 		keys = append(keys, fmt.Sprint(store, " ", s.Memory.Keys[store]))
@@ -74,6 +77,18 @@ func (r *rulesStatus) lines() [][]string {
 		lines = append(lines, []string{"rules error", fmt.Sprintf("%s (%d failures in a row)", r.LastError, r.Failures)})
 	}
 	return lines
+}
+
+// sentence is what the gateway gives of each limit, in words.
+func (r *regionStatus) sentence() string {
+	text := fmt.Sprintf("%s gives %.4f of each limit (%s)", r.Name, r.Share, r.State)
+	if r.State == shareMeasured || r.State == shareLapsed {
+		text += ", as of " + span(r.AgeSeconds) + " ago"
+	}
+	if r.LastError != "" {
+		text += ": " + r.LastError
+	}
+	return text
 }
 
 // sentence is what the gateways know of each other, in words.

@@ -208,7 +208,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err != nil {
 		return current.close(r, http.StatusBadRequest, err)
 	}
-	h.app.countDemand(current.charges[from:], cost)
+	h.app.countDemand(&rules, current.charges[from:], cost)
 	if err := h.decide(r, current, from, cost); err != nil {
 		return err
 	}

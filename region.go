@@ -183,18 +183,26 @@ func (s *ruleSet) inForce(key limit.Key, rule limit.Rule) limit.Rule {
 	return rule
 }
 
-// countDemand notes what a request asks of its buckets.
-func (a *App) countDemand(charges []charge, cost int64) {
+// countDemand notes what a request asks of its buckets. A cost over the whole
+// limit is no demand: no share would grant it, and a client that makes it up must
+// not draw all shares to its region.
+func (a *App) countDemand(set *ruleSet, charges []charge, cost int64) {
 	if a.regions == nil {
 		return
 	}
 	for i := range charges {
-		a.regions.Count(charges[i].bucket.Key, cost)
+		bucket := &charges[i].bucket
+		if cost > bucket.Rule.Capacity && float64(cost)*set.shareOf(bucket.Key) >= float64(bucket.Rule.Capacity+1) {
+			continue
+		}
+		a.regions.Count(bucket.Key, cost)
 	}
 }
 
-// observeRegion logs what happens to the shares. Each change of state comes once.
+// observeRegion logs and tells what happens to the shares. Each change of state
+// comes once.
 func (a *App) observeRegion(event regions.Event) {
+	a.tellRegion(event)
 	fields := []zap.Field{
 		zap.String("region", a.Region.Name),
 		zap.Float64("share", event.Share),
@@ -233,11 +241,7 @@ func (a *App) collectRegion(gauge func(desc *prometheus.Desc, value float64, lab
 		return
 	}
 	if a.regions == nil {
-		share := a.share
-		if share == 0 {
-			share = 1
-		}
-		gauge(regionShareDesc, share, a.Region.Name)
+		gauge(regionShareDesc, a.givenShare(), a.Region.Name)
 		return
 	}
 	status := a.regions.Status()

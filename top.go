@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // top finds the buckets that refused most in the last minute. It is the
@@ -18,7 +19,7 @@ import (
 // one lock. A shard counts topCounters buckets: another one takes the place of the
 // least, and its count along, which is by how much its own may be too high. So a
 // bucket with more than one in topCounters of a shard's refusals is never missed,
-// whatever else floods. All is about 300 KB at most, made when it is needed.
+// whatever else floods. All is about 300 KB, 800 KB at most, made when it is needed.
 type top struct {
 	now    func() time.Time
 	seed   maphash.Seed
@@ -33,7 +34,8 @@ const (
 	// topSpans are the one that is under way, and those of the minute before it.
 	topSpans = 7
 
-	// longestShown is the longest tenant that is kept as it was sent, in bytes.
+	// longestShown is the longest tenant that is kept as it was sent, in bytes,
+	// unless it is short enough in characters to have rules.
 	longestShown = limit.MaxNameLength
 )
 
@@ -116,7 +118,7 @@ func (c *topCounts) replaceLeast(hash uint64, said *charge) {
 	key := said.bucket.Key
 	key.Tenant = strings.Clone(key.Tenant)
 	b := refusedBucket{key: key, zone: said.zone.name, tenant: key.Tenant, refused: over + 1, over: over}
-	if len(said.tenant) <= longestShown && said.tenant != key.Tenant {
+	if said.tenant != key.Tenant && (len(said.tenant) <= longestShown || rulecache.MayName(said.tenant)) {
 		b.tenant = strings.Clone(said.tenant)
 	}
 	c.hashes[at], c.buckets[at] = hash, b

@@ -74,10 +74,16 @@ func TestTopIsNeverMissed(t *testing.T) {
 
 func TestTopNames(t *testing.T) {
 	t.Parallel()
+	forged := guestName + strings.Repeat("0", 64)
 	for tenant, want := range map[string][2]string{
 		"a/b":                    {"a/b", "a/b"},
 		strings.Repeat("x", 97):  {limit.EscapeName(strings.Repeat("x", 97)), limit.EscapeName(strings.Repeat("x", 97))},
 		strings.Repeat("/", 200): {limit.EscapeName(strings.Repeat("/", 200)), limit.EscapeName(strings.Repeat("/", 200))},
+		strings.Repeat("€", 64):  {strings.Repeat("€", 64), strings.Repeat("€", 64)}, // may have rules
+		"~guest":                 {"~guest", ""},
+		"~blank":                 {"~blank", ""},
+		forged:                   {forged, ""},
+		"caf\xe9":                {"caf\xe9", ""},
 	} {
 		top, _ := testTop()
 		top.note(refusedBy(tenant))

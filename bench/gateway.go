@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// gateway is a Caddy process that serves one site.
+// gateway is a Caddy process that serves one site, with either answer.
 type gateway struct {
 	*process
-	addr  string
+	addrs [answers]string
 	admin string
 }
 
@@ -31,11 +31,12 @@ func startGateway(s site, binary, name string, p places) (*gateway, error) {
 	}
 	cmd := exec.Command(binary, "run", "--config", config, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), "HOME="+p.dir, "XDG_DATA_HOME="+p.dir, "XDG_CONFIG_HOME="+p.dir)
+	cmd.Env = append(cmd.Env, strings.Fields(s.env)...)
 	process, err := launch(cmd, name, filepath.Join(p.dir, "log"))
 	if err != nil {
 		return nil, err
 	}
-	return &gateway{process, p.addr, p.admin}, nil
+	return &gateway{process, p.addrs, p.admin}, nil
 }
 
 // build makes the builds of Caddy in dir, with the flags that xcaddy builds with.

@@ -93,24 +93,30 @@ func (l *laboratory) start(ctx context.Context, cells []cell) error {
 		l.gateways[c.site] = g
 	}
 	for _, g := range l.gateways {
-		if err := g.await(ctx, g.addr); err != nil {
-			return err
+		for _, addr := range g.addrs {
+			if err := g.await(ctx, addr); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 func (l *laboratory) gateway(c cell) (*gateway, error) {
-	addr, err := l.ports.free()
-	if err != nil {
-		return nil, err
+	p := places{redis: l.redis.addr, upstream: l.service}
+	for i := range p.addrs {
+		addr, err := l.ports.free()
+		if err != nil {
+			return nil, err
+		}
+		p.addrs[i] = addr
 	}
 	admin, err := l.ports.free()
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := strings.Cut(addr, ":")
-	p := places{addr: addr, admin: admin, dir: filepath.Join(l.dir, "gateway"+port), redis: l.redis.addr, upstream: l.service}
+	_, port, _ := strings.Cut(admin, ":")
+	p.admin, p.dir = admin, filepath.Join(l.dir, "gateway"+port)
 	return startGateway(c.site, filepath.Join(l.dir, c.site.build), c.name, p)
 }
 

@@ -13,15 +13,14 @@ type spot struct{ group, cell int }
 // measure does what the plan says.
 func (l *laboratory) measure(ctx context.Context, p plan) (*results, error) {
 	r := newResults(p)
-	var err error
-	if r.memory, err = l.compareMemory(ctx, p.touched); err != nil {
-		return nil, err
-	}
 	say("starting the gateways")
 	for _, g := range p.groups {
 		if err := l.start(ctx, g.cells); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.introduce(ctx, r); err != nil {
+		return nil, err
 	}
 	if p.warm {
 		if err := l.warm(ctx, p); err != nil {
@@ -33,7 +32,7 @@ func (l *laboratory) measure(ctx context.Context, p plan) (*results, error) {
 		say("round %d of %d", round+1, p.rounds)
 		for _, at := range order {
 			g := p.groups[at.group]
-			s, err := l.sample(ctx, g.cells[at.cell], g.load, time.Duration(p.seconds)*time.Second)
+			s, err := l.sample(ctx, g.cells[at.cell], g.load, g.length(p))
 			if err != nil {
 				return nil, fmt.Errorf("measuring %s (%s): %w", g.cells[at.cell].name, g.heading(), err)
 			}
@@ -55,24 +54,6 @@ func spots(p plan) []spot {
 	return all
 }
 
-// warm puts each gateway under load for a second that does not count.
-func (l *laboratory) warm(ctx context.Context, p plan) error {
-	say("warming up")
-	seen := map[site]bool{}
-	for _, g := range p.groups {
-		for _, c := range g.cells {
-			if seen[c.site] {
-				continue
-			}
-			seen[c.site] = true
-			if _, err := l.wrk.fire(ctx, l.gateways[c.site].addr, g.load, time.Second); err != nil {
-				return fmt.Errorf("warming up %s: %w", c.name, err)
-			}
-		}
-	}
-	return nil
-}
-
 // sample measures a cell once.
 func (l *laboratory) sample(ctx context.Context, c cell, load load, length time.Duration) (sample, error) {
 	g := l.gateways[c.site]
@@ -90,7 +71,7 @@ func (l *laboratory) sample(ctx context.Context, c cell, load load, length time.
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { watched <- g.watch(watching, c) }()
-	s.shot, err = l.wrk.fire(ctx, g.addr, load, length)
+	s.shot, err = l.wrk.fire(ctx, g.addrs[c.answer], load, length)
 	stop()
 	odd := <-watched
 	if err != nil {

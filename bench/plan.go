@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // The plans, and how far flags may change them.
 const (
@@ -18,16 +21,26 @@ type plan struct {
 	groups  []group
 	rounds  int
 	seconds int  // of each measurement
-	touched int  // the tenants of the comparison of memory
-	warm    bool // whether each gateway is under load once before the first round
+	touched int  // how many tenants each gateway knows before the first round
+	warm    bool // whether each gateway is under load once before that
 }
 
 // group is what is measured next to each other under one load. Each is compared
 // with the first.
 type group struct {
-	title string
-	load  load
-	cells []cell
+	title   string
+	load    load
+	cells   []cell
+	seconds int    // of each measurement; 0: as the plan says
+	note    string // what is to be said of it
+}
+
+// length is how long each measurement of the group takes.
+func (g group) length(p plan) time.Duration {
+	if g.seconds > 0 {
+		return time.Duration(g.seconds) * time.Second
+	}
+	return time.Duration(p.seconds) * time.Second
 }
 
 // heading names the group. There is but one flood, whose title says all.
@@ -38,10 +51,15 @@ func (g group) heading() string {
 	return g.title + ", " + g.load.String()
 }
 
+// introduced reports whether the cell's gateway has seen all tenants before the
+// first round: not where there is but one, nor where only the collector differs.
+func (c cell) introduced() bool { return !c.flood && c.site.env == "" }
+
 // cell is one line of a table: a gateway under its group's load.
 type cell struct {
 	name    string
 	site    site
+	answer  answer
 	command string // the Redis command that is counted; none: no Redis
 	flood   bool   // whether requests are to be refused
 }
@@ -84,25 +102,22 @@ const (
 const (
 	titleStatic = "Static answer"
 	titleProxy  = "`reverse_proxy`"
+	titleEqual  = "`reverse_proxy`, garbage seldom collected in each"
 	titleFlood  = "Flood: one tenant far over its limit of 100/s"
 )
 
 // cells are gateways with that answer and the limit that is common.
-func cells(answer string, names ...string) []cell { return cellsOf(limitCommon, answer, names) }
+func cells(a answer, names ...string) []cell { return cellsOf(limitCommon, a, names) }
 
 // wide are cells whose limit a single tenant under full load does not reach.
-func wide(answer string, names ...string) []cell { return cellsOf(limitWide, answer, names) }
+func wide(a answer, names ...string) []cell { return cellsOf(limitWide, a, names) }
 
-func cellsOf(l limited, answer string, names []string) []cell {
+func cellsOf(l limited, a answer, names []string) []cell {
 	list := make([]cell, 0, len(names))
 	for _, name := range names {
-		list = append(list, cell{name: name, site: siteOf(name, answer, l), command: commandOf(name), flood: l == limitFlood})
+		list = append(list, cell{name: name, site: siteOf(name, l), answer: a, command: commandOf(name), flood: l == limitFlood})
 	}
 	return list
-}
-
-func flood() group {
-	return group{titleFlood, load{tenants: 1}, cellsOf(limitFlood, answerStatic, []string{nameRefuse, nameStrict})}
 }
 
 // commandOf is the Redis command of which a gateway sends one for each request,
@@ -137,46 +152,4 @@ func planOf(o options) (plan, error) {
 		p.seconds = o.seconds
 	}
 	return p, nil
-}
-
-// many is the number of tenants that the goals are about.
-const many = 100_000
-
-func fullPlan() plan {
-	return plan{
-		command: "make bench", rounds: 5, seconds: 3, touched: many, warm: true,
-		groups: []group{
-			{titleStatic, load{tenants: many}, cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
-			{titleStatic, load{tenants: 1000}, cells(answerStatic, nameBare, nameAlone, nameStrict, namePeer)},
-			{titleStatic, load{tenants: many, zipf: true}, wide(answerStatic, nameBare, nameAlone, nameStrict, namePrefetch)},
-			{titleStatic, load{tenants: 1}, wide(answerStatic, nameBare, nameAlone, nameStrict, namePrefetch)},
-			{titleProxy, load{tenants: many}, cells(answerProxy, nameBare, nameNothing, nameAlone, nameStrict, namePeer)},
-			{titleProxy, load{tenants: 1000}, cells(answerProxy, nameBare, nameStrict)},
-			flood(),
-		},
-	}
-}
-
-func quickPlan() plan {
-	return plan{
-		command: "make bench-quick", rounds: 2, seconds: 1, touched: many, warm: true,
-		groups: []group{
-			{titleStatic, load{tenants: many}, cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
-			{titleProxy, load{tenants: many}, cells(answerProxy, nameBare, nameStrict, namePeer)},
-			flood(),
-		},
-	}
-}
-
-// smokePlan asks for everything once and a short time, so that nothing rots.
-func smokePlan() plan {
-	return plan{
-		command: "make bench-smoke", rounds: 1, seconds: 1, touched: 1000,
-		groups: []group{
-			{titleStatic, load{tenants: 1000}, cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
-			{titleStatic, load{tenants: 1000, zipf: true}, wide(answerStatic, namePrefetch)},
-			{titleProxy, load{tenants: 1000}, cells(answerProxy, nameBare, nameStrict)},
-			flood(),
-		},
-	}
 }

@@ -53,9 +53,9 @@ func (r *results) svg() string {
 	return out.String()
 }
 
-// plotted are the groups with the load of the first, floods aside.
+// plotted are the main groups: those with the load of the first.
 func plotted(p plan, g group) bool {
-	return g.load == p.groups[0].load && !g.cells[0].flood
+	return g.load == p.groups[0].load && g.title != titleFlood && g.title != titleEqual
 }
 
 // fastest is the largest median rate of a group.

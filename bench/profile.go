@@ -52,7 +52,7 @@ func (l *laboratory) profileOf(ctx context.Context, c cell, load load, file stri
 	g := l.gateways[c.site]
 	fired := make(chan error, 1)
 	go func() {
-		_, err := l.wrk.fire(ctx, g.addr, load, (seconds+1)*time.Second)
+		_, err := l.wrk.fire(ctx, g.addrs[c.answer], load, (seconds+1)*time.Second)
 		fired <- err
 	}()
 	taken, err := fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", g.admin, seconds))

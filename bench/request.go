@@ -50,7 +50,7 @@ func (c client) close() { c.http.CloseIdleConnections() }
 func (g *gateway) crowd(ctx context.Context, count int, tenant func(i int) int, judge func(status int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := newClient(g.addr)
+	c := newClient(g.addrs[answerStatic])
 	defer c.close()
 	var next atomic.Int64
 	var wait sync.WaitGroup
@@ -114,7 +114,7 @@ func (g *gateway) watch(ctx context.Context, c cell) (odd int64) {
 	}
 	every := time.NewTicker(50 * time.Millisecond)
 	defer every.Stop()
-	client := newClient(g.addr)
+	client := newClient(g.addrs[answerStatic])
 	defer client.close()
 	for {
 		select {

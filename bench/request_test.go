@@ -16,7 +16,7 @@ func served(t *testing.T, serve http.HandlerFunc) *gateway {
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	return &gateway{process: &process{name: "made up"}, addr: strings.TrimPrefix(server.URL, "http://")}
+	return &gateway{process: &process{name: "made up"}, addrs: [answers]string{strings.TrimPrefix(server.URL, "http://")}}
 }
 
 func TestTouchSendsEachTenantOnce(t *testing.T) {

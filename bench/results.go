@@ -9,13 +9,13 @@ import (
 type results struct {
 	plan    plan
 	samples [][][]sample     // by group, cell and round
-	memory  map[string]int64 // resident bytes at plan.touched tenants
+	memory  map[string]int64 // resident bytes at plan.touched tenants, by name
 	about   machine
 	command string
 }
 
 func newResults(p plan) *results {
-	r := &results{plan: p, samples: make([][][]sample, len(p.groups))}
+	r := &results{plan: p, samples: make([][][]sample, len(p.groups)), memory: map[string]int64{}}
 	for i, g := range p.groups {
 		r.samples[i] = make([][]sample, len(g.cells))
 	}
@@ -80,6 +80,13 @@ func (r *results) void() []string {
 // muchLocal is the part of a gateway's decisions from which on its line says more of
 // the fallback than of Redis.
 const muchLocal = 0.02
+
+// local is the part of the decisions that either side of a ratio made in memory
+// although it has a Redis.
+func (r *results) local(at ratioAt) float64 {
+	part := func(name string) float64 { return median(of(r.find(at.title, at.load, name), sample.localPart)) }
+	return max(part(at.over), part(at.under))
+}
 
 // caveats returns which lines say less than they seem to, one reason each.
 func (r *results) caveats() []string {

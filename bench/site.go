@@ -5,20 +5,26 @@ import (
 	"strings"
 )
 
-// What answers a request that passes. UPSTREAM is replaced.
+// answer is what a request gets that passes. A gateway gives each on a port of its
+// own, so that both find the same tenants known.
+type answer uint8
+
 const (
-	answerStatic = `respond "ok"`
-	answerProxy  = "reverse_proxy UPSTREAM"
+	answerStatic answer = iota // "ok"
+	answerProxy                // what the service behind the gateway says
+	answers
 )
 
 // limited is the limit of every tenant, as our directive writes it.
 type limited string
 
-// The common limit is the one that caddy-ratelimit has, too: of many tenants,
-// none reaches it. The wide one is not reached by one tenant alone.
+// The common limit is 1,000 a second, as that of caddy-ratelimit: of many tenants,
+// none reaches it. The wide one, 1,000,000 a second, is not reached by one tenant
+// alone. Their windows are longer than a run takes: a tenant that comes back after
+// a minute is known, as it is to a gateway that runs for days.
 const (
-	limitCommon limited = "1000/s"
-	limitWide   limited = "1000000/s"
+	limitCommon limited = "600000/10m"
+	limitWide   limited = "600000000/10m"
 	limitFlood  limited = "100/s"
 
 	// floodRate is limitFlood's number: tokens a second, and how many at once.
@@ -49,39 +55,59 @@ type site struct {
 	build     string
 	global    string // a global option
 	directive string // what stands before the answer
-	answer    string
+	env       string // what its environment has besides, between blanks
 }
 
 // withRedis is our global option. REDIS is replaced.
 const withRedis = "rate_limit {\n\t\tredis redis://REDIS/0\n\t}"
 
+// peerDirective keeps caddy-ratelimit from forgetting a tenant that has been away
+// for a second, as it does once a minute by itself: none of the others does.
+const peerDirective = `rate_limit {
+		zone common {
+			key {header.X-Api-Key}
+			window 1s
+			events 1000
+		}
+		sweep_interval 1h
+	}`
+
 // siteOf is the gateway of that name.
-func siteOf(name, answer string, l limited) site {
+func siteOf(name string, l limited) site {
 	ours := func(options string) string {
 		return fmt.Sprintf("rate_limit %s {\n\t\tlimit %s\n\t\tunknown default%s\n\t}", l.route(), l, options)
 	}
 	switch name {
 	case nameNothing:
-		return site{buildBare, "", "bench_nothing", answer}
+		return site{build: buildBare, directive: "bench_nothing"}
 	case namePing:
-		return site{buildBare, "", "bench_ping REDIS", answer}
+		return site{build: buildBare, directive: "bench_ping REDIS"}
 	case nameRefuse:
-		return site{buildBare, "", "bench_refuse", answer}
+		return site{build: buildBare, directive: "bench_refuse"}
 	case nameAlone:
-		return site{buildOurs, "", ours(""), answer}
+		return site{build: buildOurs, directive: ours("")}
 	case nameStrict:
-		return site{buildOurs, withRedis, ours(""), answer}
+		return site{build: buildOurs, global: withRedis, directive: ours("")}
 	case namePrefetch:
-		return site{buildOurs, withRedis, ours("\n\t\tprefetch auto"), answer}
+		return site{build: buildOurs, global: withRedis, directive: ours("\n\t\tprefetch auto")}
 	case namePeer:
-		return site{buildPeer, "", "rate_limit {\n\t\tzone common {\n\t\t\tkey {header.X-Api-Key}\n\t\t\twindow 1s\n\t\t\tevents 1000\n\t\t}\n\t}", answer}
+		return site{build: buildPeer, directive: peerDirective}
 	default:
-		return site{buildBare, "", "", answer}
+		return site{build: buildBare}
 	}
 }
 
+// seldom makes Go collect garbage about once a second under full load, so that it
+// costs next to nothing, as in caddy-ratelimit, whose heap at 100,000 tenants sees
+// to that. A larger bound would not be reached here: memory that is used for the
+// first time costs more than a collection.
+const seldom = "GOGC=off GOMEMLIMIT=200MiB"
+
 // places are where a gateway finds what it needs, and is found.
-type places struct{ addr, admin, dir, redis, upstream string }
+type places struct {
+	addrs                       [answers]string
+	admin, dir, redis, upstream string
+}
 
 // caddyfile is the gateway's configuration.
 func (s site) caddyfile(p places) string {
@@ -92,11 +118,16 @@ func (s site) caddyfile(p places) string {
 	storage file_system DIR
 	GLOBAL
 }
-http://ADDR {
+http://STATIC {
 	DIRECTIVE
-	ANSWER
+	respond "ok"
+}
+http://PROXY {
+	DIRECTIVE
+	reverse_proxy UPSTREAM
 }
 `
-	whole := strings.NewReplacer("GLOBAL", s.global, "DIRECTIVE", s.directive, "ANSWER", s.answer).Replace(text)
-	return strings.NewReplacer("ADMIN", p.admin, "ADDR", p.addr, "DIR", p.dir, "REDIS", p.redis, "UPSTREAM", p.upstream).Replace(whole)
+	whole := strings.NewReplacer("GLOBAL", s.global, "DIRECTIVE", s.directive).Replace(text)
+	return strings.NewReplacer("ADMIN", p.admin, "STATIC", p.addrs[answerStatic], "PROXY", p.addrs[answerProxy],
+		"DIR", p.dir, "REDIS", p.redis, "UPSTREAM", p.upstream).Replace(whole)
 }

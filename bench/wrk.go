@@ -46,7 +46,7 @@ func findWrk(script string) (wrk, error) {
 func (w wrk) fire(ctx context.Context, addr string, l load, length time.Duration) (shot, error) {
 	ctx, cancel := context.WithTimeout(ctx, length+time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.binary,
+	cmd := exec.CommandContext(ctx, w.binary, //nolint:gosec // wrk, as it was found, and nothing from outside
 		"-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(wrkConnections),
 		"-d", strconv.Itoa(int(length.Seconds()))+"s", "--timeout", "10s", "-s", w.script, "http://"+addr+"/",
 		"--", strconv.Itoa(l.tenants), l.distribution(), "tenant-")

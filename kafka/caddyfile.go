@@ -110,9 +110,10 @@ func names(options map[string]func(*caddyfile.Dispenser) error) []string {
 // text reads an option's only argument.
 func text(dst *string) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) error {
-		args := d.RemainingArgs()
+		name, args := d.Val(), d.RemainingArgs()
 		if len(args) != 1 || args[0] == "" {
-			return d.ArgErr()
+			// ArgErr would quote the last argument, which may be a part of a secret.
+			return d.Errf("wrong argument count: %s takes one", name)
 		}
 		*dst = args[0]
 		return nil

@@ -86,6 +86,7 @@ func TestCaddyfile(t *testing.T) {
 		"trigger kafka {\nbrokers kafka://bob:secret@a\n}":             "brokers: it is not host:port: a URL or a user does not belong here, at Caddyfile:5",
 		"trigger kafka {\nbrokers a\nbrokers b\n}":                     "the option brokers stands here twice, at Caddyfile:6",
 		"trigger kafka {\ntopic a b\n}":                                "wrong argument count",
+		"trigger kafka {\npassword a secret\n}":                        "wrong argument count: password takes one, at Caddyfile:5",
 		"trigger kafka {\nsasl gssapi\n}":                              `sasl: unknown word "gssapi"`,
 		"trigger kafka {\ngroup x\n}":                                  `unknown option "group": allowed here are brokers, password, sasl, tls, topic, user, at Caddyfile:5`,
 		"trigger kafka {\nkafka://bob:secret@a\n}":                     "an address stands where an option should, at Caddyfile:5",

@@ -81,17 +81,24 @@ func divide(claims []claim) []Share {
 	}
 }
 
-// weigh returns what each region's demand weighs, with the prior.
+// weigh returns what each region's demand weighs, with the prior. That stands for
+// the shares as they are, and for an equal share of each region that has none yet:
+// where nothing is asked, as when all are started for the first time, a region
+// that comes gets as much as the others.
 func weigh(claims []claim) []float64 {
 	var known Share
+	settled := 0
 	for i := range claims {
-		known += claims[i].share
+		if claims[i].share > 0 {
+			known += claims[i].share
+			settled++
+		}
 	}
 	weights := make([]float64, len(claims))
 	for i := range claims {
 		before := 1 / float64(len(claims))
-		if known > 0 {
-			before = float64(claims[i].share) / float64(known)
+		if claims[i].share > 0 {
+			before *= float64(settled) * float64(claims[i].share) / float64(known)
 		}
 		weights[i] = claims[i].units + prior*before
 	}

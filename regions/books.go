@@ -4,8 +4,12 @@ import "github.com/caddygate/ratelimit/limit"
 
 // Books are all that a Job has to know, as they were at one moment.
 type Books struct {
-	// Version counts the changes.
+	// Version is that of the last change.
 	Version int64
+	// Next is the version that a change gets, above Version. PostgreSQL's is a
+	// time: where it was set back to an earlier state, no later version is one
+	// that a gateway has read before. Default: Version and 1.
+	Next int64
 	// Due tells whether shares are to be reckoned from demand. Without it, Limits
 	// are those that are under way only, and there are no Demands.
 	Due bool
@@ -40,18 +44,22 @@ const (
 	// ownUnits is the demand from which on a limit may have shares of its own, and
 	// keptUnits that from which on it keeps them.
 	ownUnits, keptUnits = 200, 50
+	// generalUnits is for how many units of demand a single limit counts at most
+	// where the share of all limits is reckoned.
+	generalUnits = 1000
 )
 
 // rebalance says what to change. It does nothing else, so that all that moves
 // shares can be run through in a test.
 func (b *Books) rebalance() Changes {
-	w := work{books: b, before: map[limit.Key]Limit{}, after: map[limit.Key]*Limit{}, retired: map[limit.Key]bool{}, next: b.Version + 1}
+	w := work{books: b, before: map[limit.Key]Limit{}, after: map[limit.Key]*Limit{}, retired: map[limit.Key]bool{}, next: max(b.Next, b.Version+1)}
 	for i := range b.Limits {
 		row := b.Limits[i].clone()
 		w.before[row.Key], w.after[row.Key] = b.Limits[i], &row
 	}
-	if b.Due {
+	if b.Due && !w.lost() {
 		w.reckon()
+		w.reckoned = true
 	}
 	for _, row := range w.after {
 		row.step(func(region string) bool {

@@ -25,8 +25,8 @@ func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 
 func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// rowsOf is all that a job may change.
-const rowsOf = `SELECT coalesce(string_agg(r, ';' ORDER BY r), '') FROM (
+// rowsOf is all that a job may change; versions are times.
+const rowsOf = `SELECT regexp_replace(coalesce(string_agg(r, ';' ORDER BY r), ''), '\d{16}', 'time', 'g') FROM (
 	SELECT s::TEXT r FROM rate_limit_region_share s UNION ALL SELECT version::TEXT FROM rate_limit_region_books
 	UNION ALL SELECT d::TEXT FROM rate_limit_region_demand d) x`
 

@@ -21,6 +21,7 @@ type memory struct {
 	version  int64
 	reckoned time.Time
 	regions  []Region
+	joined   time.Time // when the last of them came
 	gateways map[string]seen
 	limits   map[limit.Key]Limit
 	demand   map[limit.Key]map[string]float64
@@ -47,6 +48,7 @@ func (m *memory) Announce(_ context.Context, g Gateway) error {
 	m.gateways[g.ID] = seen{g, m.now()}
 	if !slices.ContainsFunc(m.regions, func(r Region) bool { return r.Name == g.Region }) {
 		m.regions = append(m.regions, Region{Name: g.Region, Safe: DefaultSafe})
+		m.joined = m.now()
 	}
 	return m.fail("announced")
 }
@@ -120,8 +122,9 @@ func (m *memory) Update(_ context.Context, every time.Duration, rebalance func(*
 
 func (m *memory) open(every time.Duration) *Books {
 	books := &Books{
-		Version: m.version, Regions: slices.Clone(m.regions), Acked: map[string]int64{},
-		Due: m.reckoned.IsZero() || m.now().Sub(m.reckoned) >= every || m.joining(),
+		Version: m.version, Next: max(m.version+1, m.now().UnixMicro()), Regions: slices.Clone(m.regions), Acked: map[string]int64{},
+		Due: m.reckoned.IsZero() || m.now().Sub(m.reckoned) >= every || m.joining() ||
+			m.now().Sub(m.reckoned) >= 10*time.Second && m.now().Sub(m.joined) <= 90*time.Second,
 	}
 	for id, g := range m.gateways {
 		if m.now().Sub(g.at) > g.Valid+g.Valid/20+Margin {
@@ -177,8 +180,10 @@ func (m *memory) save(books *Books, made Changes) error {
 		delete(m.limits, key)
 	}
 	m.version = made.Version
-	if books.Due {
+	if made.Reckoned {
 		m.reckoned = m.now()
+	}
+	if books.Due {
 		for _, by := range m.demand {
 			for region := range by {
 				by[region] /= 2

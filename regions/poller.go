@@ -241,7 +241,7 @@ func (p *poller) restore(ctx context.Context) {
 // keep stores the safe share where it is another.
 func (p *poller) keep(ctx context.Context) {
 	safe := p.source.member.force.Load().fresh.floor()
-	if p.settings.Store == nil || safe == p.stored || safe <= Unknown {
+	if p.settings.Store == nil || safe == p.stored || safe <= Unknown && p.stored == 0 {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, askTimeout)

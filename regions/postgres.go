@@ -36,6 +36,10 @@ func NewTables(dsn, namespace string, describe func(error) error) (*Tables, erro
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // what every pooler passes on
 	config.ConnectTimeout = askTimeout
+	if len(config.Fallbacks) > 0 && config.ValidateConnect == nil {
+		// Of several hosts, rules may be read from any, and shares are written.
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddy_rate_limit_regions"

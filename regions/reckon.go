@@ -2,6 +2,7 @@ package regions
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -9,11 +10,40 @@ import (
 
 // work is a rebalancing under way.
 type work struct {
-	books   *Books
-	before  map[limit.Key]Limit
-	after   map[limit.Key]*Limit
-	next    int64              // the version afterward
-	retired map[limit.Key]bool // rows that are no longer needed once they are as Everything is
+	books    *Books
+	before   map[limit.Key]Limit
+	after    map[limit.Key]*Limit
+	next     int64              // the version afterward
+	retired  map[limit.Key]bool // rows that are no longer needed once they are as Everything is
+	reckoned bool
+}
+
+// firstVersion is that of books in which nothing was changed yet.
+const firstVersion = 1
+
+// lost reports whether the row of all limits is not there though it was, so that
+// nobody knows what is held, and some gateway may still go by it. It is made anew
+// and gives nothing to anyone until each gateway has read that.
+func (w *work) lost() bool {
+	everything := w.after[Everything()]
+	if everything == nil {
+		if w.books.Version <= firstVersion {
+			return false
+		}
+		made := &Limit{Key: Everything(), Version: w.next}
+		w.after[Everything()] = made
+		w.join(made)
+		return true
+	}
+	if len(everything.Portions) == 0 || everything.held() > 0 {
+		return false
+	}
+	for _, acked := range w.books.Acked {
+		if acked < everything.Version {
+			return true
+		}
+	}
+	return false
 }
 
 // reckon sets the targets of all rows, and makes those that are missing.
@@ -115,18 +145,27 @@ func (w *work) aim(row *Limit, targets []Share) {
 	}
 }
 
-// asked sums the demand by limit and region, and over all limits.
+// asked sums the demand by limit and region, and over all limits. No single limit
+// counts for more than generalUnits there: one tenant's flood in one region is no
+// reason to take the limits of all others from where they are asked for.
 func (w *work) asked() map[limit.Key]map[string]float64 {
-	asked := map[limit.Key]map[string]float64{Everything(): {}}
+	asked, general := map[limit.Key]map[string]float64{}, map[string]float64{}
 	for _, d := range w.books.Demands {
 		if asked[d.Key] == nil {
 			asked[d.Key] = map[string]float64{}
 		}
 		asked[d.Key][d.Region] += d.Units
-		if d.Key != Everything() {
-			asked[Everything()][d.Region] += d.Units
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(asked), compareKeys) {
+		weight := 1.0
+		if key != Everything() {
+			weight = min(1, generalUnits/max(1, sum(asked[key])))
+		}
+		for region, units := range asked[key] {
+			general[region] += weight * units
 		}
 	}
+	asked[Everything()] = general
 	return asked
 }
 
@@ -172,7 +211,7 @@ func (w *work) drop() (dropped []limit.Key) {
 
 // changes compares the rows with what they were.
 func (w *work) changes() Changes {
-	made := Changes{Version: w.books.Version, Reckoned: w.books.Due, Deleted: w.drop()}
+	made := Changes{Version: w.books.Version, Reckoned: w.reckoned, Deleted: w.drop()}
 	for key, row := range w.after {
 		before, found := w.before[key]
 		covers := key == Everything() && len(made.Deleted) > 0

@@ -6,7 +6,8 @@
 CREATE TABLE IF NOT EXISTS @region (
   name VARCHAR(64) PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9._-]+$'),
   slot SMALLINT NOT NULL UNIQUE CHECK (slot BETWEEN 1 AND 16),
-  safe INT NOT NULL DEFAULT 50000 CHECK (safe BETWEEN 10000 AND 990000));
+  safe INT NOT NULL DEFAULT 50000 CHECK (safe BETWEEN 10000 AND 990000),
+  joined_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp());
 
 CREATE OR REPLACE FUNCTION @safe_function() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,6 +15,8 @@ BEGIN
     LOCK TABLE @region IN SHARE ROW EXCLUSIVE MODE;
   ELSIF (SELECT sum(safe) FROM @region) > 992000 THEN
     RAISE EXCEPTION 'the safe shares of all regions sum to more than 992000 millionths' USING ERRCODE = 'check_violation';
+  ELSIF TG_OP = 'UPDATE' THEN -- else gateways would not read it before shares move
+    UPDATE @books SET version = GREATEST(version + 1, (EXTRACT(epoch FROM clock_timestamp()) * 1000000)::BIGINT);
   END IF;
   RETURN NULL;
 END

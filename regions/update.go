@@ -8,14 +8,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Update runs rebalance, where there is anything to do, in a transaction of its own, under an advisory lock that
-// only one of them holds. What is acknowledged is read after the lock was taken,
+// Update runs rebalance, where there is anything to do, in a transaction of its
+// own, under an advisory lock that only one of them holds. PostgreSQL ends the
+// transaction of one that does not go on, of a machine that lost its power say, so
+// that the others do not wait for its connection to die. What is acknowledged is read after the lock was taken,
 // and so after every change of before was to be seen by whoever reads: a gateway
 // that is not among those read has yet to read, and then reads those changes.
 func (t *Tables) Update(ctx context.Context, every time.Duration, rebalance func(*Books) Changes) (ran bool, err error) {
 	err = t.with(ctx, func(conn *pgx.Conn) error {
 		ran = false
 		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, t.sql.patience); err != nil {
+				return err
+			}
 			if err := tx.QueryRow(ctx, t.sql.lock, every.Seconds()).Scan(&ran); err != nil || !ran {
 				return err
 			}
@@ -39,7 +44,7 @@ type update struct {
 // open reads the books.
 func (u *update) open(ctx context.Context, every time.Duration) (*Books, error) {
 	books := &Books{Acked: map[string]int64{}}
-	if err := u.tx.QueryRow(ctx, u.sql.open, every.Seconds()).Scan(&books.Version, &books.Due); err != nil {
+	if err := u.tx.QueryRow(ctx, u.sql.open, every.Seconds()).Scan(&books.Version, &books.Next, &books.Due); err != nil {
 		return nil, err
 	}
 	if _, err := u.tx.Exec(ctx, u.sql.prune); err != nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -169,6 +170,9 @@ func (r *row) imported() (Pair, limit.Rule, error) {
 		return pair, limit.Rule{}, errors.New("the tenant holds a NUL, which PostgreSQL cannot store")
 	case strings.TrimSpace(pair.Tenant) != pair.Tenant:
 		return pair, limit.Rule{}, errors.New("the tenant begins or ends with a space, which no request's tenant does")
+	case strings.ContainsRune(pair.Tenant, utf8.RuneError):
+		// JSON's half a surrogate pair is read as this, too.
+		return pair, limit.Rule{}, errors.New("the tenant holds U+FFFD, which stands for a character that was lost before")
 	}
 	rule, err := r.rule()
 	return pair, rule, err

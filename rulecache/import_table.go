@@ -112,7 +112,10 @@ func (i *importing) prepare(ctx context.Context) error {
 		changes = append(changes, "ADD COLUMN IF NOT EXISTS "+name+" text")
 	}
 	changes = append(changes, "ADD "+lineColumn+" int", "ADD "+refillColumn+" double precision")
-	return i.exec(ctx, "CREATE TEMP TABLE rate_limit_import (LIKE "+i.table+" INCLUDING CONSTRAINTS) ON COMMIT DROP; "+
+	// Without the defaults, a constraint on another column would refuse what the
+	// table takes; that of the id would use up the table's own numbers.
+	changes = append(changes, "ALTER id DROP DEFAULT")
+	return i.exec(ctx, "CREATE TEMP TABLE rate_limit_import (LIKE "+i.table+" INCLUDING CONSTRAINTS INCLUDING DEFAULTS) ON COMMIT DROP; "+
 		"ALTER TABLE "+importTable+" "+strings.Join(changes, ", "))
 }
 
@@ -186,8 +189,9 @@ func (i *importing) rowOf(alias string) string {
 	return "ROW(" + alias + strings.Join(i.columns(columnCapacity), ", "+alias) + ")"
 }
 
-// apply writes the differences, and makes sure that they were those of result:
-// a rule or a trigger of the table may have made others of them.
+// apply writes the differences, and makes sure that they were those of result and
+// that the table then is as the file has it: a rule or a trigger of the table may
+// have made others of them.
 func (i *importing) apply(ctx context.Context, result *ImportResult) error {
 	var set []string
 	for _, name := range i.columns(columnCapacity) {
@@ -214,10 +218,26 @@ func (i *importing) apply(ctx context.Context, result *ImportResult) error {
 			return err
 		}
 		if len(results) != 1 || results[0].CommandTag.RowsAffected() != int64(step.rows) {
-			return fault("the table took other changes than those of the file, because of a trigger, a rule or a policy")
+			return errOtherChanges
 		}
 	}
-	return nil
+	return i.verify(ctx)
+}
+
+// errOtherChanges ends an import whose table makes something else of it.
+const errOtherChanges = fault("the table took other changes than those of the file, because of a trigger, a rule or a policy")
+
+// verify looks for a rule of the file that the table does not have as it is there.
+// It counts all: with a LIMIT, PostgreSQL might look each of them up by itself.
+func (i *importing) verify(ctx context.Context) error {
+	sql := "SELECT count(*) FROM " + importTable + " f WHERE NOT EXISTS (SELECT FROM " + i.table + " t WHERE " + samePair +
+		" AND " + i.rowOf("t.") + " IS NOT DISTINCT FROM " + i.rowOf("f.") + ")"
+	found := ""
+	err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) { found = string(values[0]) })
+	if err == nil && found != "0" {
+		return errOtherChanges
+	}
+	return err
 }
 
 // missing and added are what holds for rows of the table that the file does not

@@ -137,6 +137,10 @@ func TestImportFitsTheTable(t *testing.T) {
 			plainTable + "; CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; CREATE TRIGGER no BEFORE INSERT ON rate_limit_rule FOR EACH ROW EXECUTE FUNCTION no()",
 			csvHeader + "a,b,1,1\n", "the table took other changes than those of the file",
 		},
+		"a trigger that changes values": {
+			plainTable + "; CREATE FUNCTION twice() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.capacity = 2 * NEW.capacity; RETURN NEW; END'; CREATE TRIGGER twice BEFORE INSERT OR UPDATE ON rate_limit_rule FOR EACH ROW EXECUTE FUNCTION twice()",
+			csvHeader + "a,b,1,1\n", "the table took other changes than those of the file",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,6 +154,22 @@ func TestImportFitsTheTable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestImportLeavesOtherColumnsToTheirDefaults takes what the table takes: a
+// constraint on a column that the file cannot have is met by the default.
+func TestImportLeavesOtherColumnsToTheirDefaults(t *testing.T) {
+	t.Parallel()
+	server := servertest.Postgres(t)
+	server.Exec(t, plainTable+`; ALTER TABLE rate_limit_rule ADD created_by TEXT NOT NULL DEFAULT current_user CHECK (created_by IS NOT NULL AND created_by <> ''),
+		ADD number INT GENERATED ALWAYS AS IDENTITY, ADD twice BIGINT GENERATED ALWAYS AS (capacity * 2) STORED`)
+	for range 3 {
+		_, err := imported(t, server, csvHeader+"a,b,1,1\n", ImportOptions{})
+		require.NoError(t, err)
+	}
+	_, err := imported(t, server, csvHeader+"a,b,1,1\n", ImportOptions{Apply: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, server.QueryInt(t, "SELECT count(*)::int FROM rate_limit_rule WHERE created_by = current_user AND twice = 2 AND id = 1 AND number = 1"), "a look uses no number up")
 }
 
 // TestImportMeetsOthers goes on beside readers, waits for writers, and gives up

@@ -3,7 +3,6 @@ package rulecache
 import (
 	"cmp"
 	"slices"
-	"sort"
 )
 
 // Query says which rules Snapshot.Page returns.
@@ -23,7 +22,7 @@ const defaultPage = 100
 
 // Page returns the first rules after a pair, in the order of tenants and then of
 // routes, as bytes. It looks at every rule unless the query names both a tenant and
-// a route, about 0.2 s for a million, and keeps no more than the page.
+// a route, up to 0.4 s for a million, and keeps no more than two pages.
 func (s *Snapshot) Page(q Query) []Entry {
 	if q.Limit <= 0 {
 		q.Limit = defaultPage
@@ -35,17 +34,26 @@ func (s *Snapshot) Page(q Query) []Entry {
 		return nil
 	}
 	var page []Entry
+	var last *Pair // of a page that is full
 	for pair, rule := range s.rules.all() {
-		if !q.matches(pair) || len(page) == q.Limit && page[len(page)-1].compare(pair) < 0 {
+		if !q.matches(pair) || last != nil && last.compare(pair) < 0 {
 			continue
 		}
-		at := sort.Search(len(page), func(i int) bool { return page[i].compare(pair) > 0 })
-		page = slices.Insert(page, at, Entry{Pair: pair, Rule: rule})
-		if len(page) > q.Limit {
-			page = page[:q.Limit]
+		page = append(page, Entry{Pair: pair, Rule: rule})
+		if len(page) == 2*q.Limit {
+			// Sorted now and then, it takes no longer where the rules come in the
+			// reverse order.
+			page = q.first(page)
+			last = &Pair{page[len(page)-1].Tenant, page[len(page)-1].Route}
 		}
 	}
-	return page
+	return q.first(page)
+}
+
+// first leaves of entries those that come first, in order.
+func (q *Query) first(entries []Entry) []Entry {
+	slices.SortFunc(entries, func(a, b Entry) int { return a.compare(b.Pair) })
+	return entries[:min(len(entries), q.Limit)]
 }
 
 // only is a page of the one rule that the query can find.

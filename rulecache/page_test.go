@@ -3,6 +3,7 @@ package rulecache
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,31 @@ func TestPagesHoldEveryRuleOnce(t *testing.T) {
 			want = 3
 		}
 		require.Equal(t, want, seen, "%+v", query)
+	}
+}
+
+// TestPagesDoNotDependOnTheOrder compares pages of sets that were read in any order.
+func TestPagesDoNotDependOnTheOrder(t *testing.T) {
+	t.Parallel()
+	var ascending []Entry
+	for i := range 1000 {
+		ascending = append(ascending, entry(fmt.Sprintf("t%04d", i/2), []string{"a", "b"}[i%2], int64(i+1)))
+	}
+	descending := slices.Clone(ascending)
+	slices.Reverse(descending)
+	shuffled := slices.Clone(ascending)
+	rand.New(rand.NewPCG(5, 6)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	for _, entries := range [][]Entry{ascending, descending, shuffled} {
+		s := snapshot(t, entries...)
+		for _, limit := range []int{1, 2, 499, 500, 999, 1000, 2000} {
+			for _, after := range []int{0, 1, 500, 998, 999} {
+				want := ascending[after+1 : min(len(ascending), after+1+limit)]
+				require.Len(t, s.Page(Query{Limit: limit, After: ascending[after].Pair}), len(want))
+				for i, got := range s.Page(Query{Limit: limit, After: ascending[after].Pair}) {
+					require.Equal(t, want[i].Pair, got.Pair)
+				}
+			}
+		}
 	}
 }
 
@@ -95,10 +121,15 @@ func TestCandidatesAreWhereFindLooks(t *testing.T) {
 func BenchmarkPage(b *testing.B) {
 	entries := make([]Entry, 0, 1_000_000)
 	for i := range 1_000_000 {
-		entries = append(entries, entry(fmt.Sprintf("tenant-%d", i), "a", 1))
+		entries = append(entries, entry(fmt.Sprintf("tenant-%07d", i), "a", 1))
 	}
-	s := snapshot(b, entries...)
-	for b.Loop() {
-		s.Page(Query{Limit: 1000})
+	ascending := snapshot(b, entries...)
+	slices.Reverse(entries)
+	for name, s := range map[string]*Snapshot{"ascending": ascending, "descending": snapshot(b, entries...)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				s.Page(Query{Limit: 1000})
+			}
+		})
 	}
 }

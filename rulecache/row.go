@@ -47,7 +47,11 @@ func (b *builder) add(r *row) {
 	}
 	rule, err := r.rule()
 	if err != nil {
-		b.kept[pair] = struct{}{}
+		// Another row of the pair that is good counts as it is now: what was last in
+		// force would hide each change of it.
+		if _, another := b.rules.get(pair); !another {
+			b.kept[pair] = struct{}{}
+		}
 		b.reject(Rejection{ID: string(r[columnID]), Route: pair.Route, Reason: err.Error()})
 		return
 	}

@@ -61,6 +61,10 @@ func Find(tenant, route string, layers ...*Snapshot) (limit.Rule, bool) {
 	return limit.Rule{}, false
 }
 
+// MayName reports whether a rule can be for a tenant of that name, which is its
+// length in characters and that it is UTF-8.
+func MayName(tenant string) bool { return Pair{Tenant: tenant, Route: Wildcard}.check() == nil }
+
 // check reports why no rule can be for p.
 func (p Pair) check() error {
 	switch {

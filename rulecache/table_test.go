@@ -121,6 +121,12 @@ func TestR7Duplicates(t *testing.T) {
 	require.EqualValues(t, 10, rules.capacity("a"), "the highest id wins")
 	require.EqualValues(t, 100, rules.capacity("b"), "of those that are good")
 	require.Equal(t, 2, rules.Status().Rejected)
+	server.Exec(t, "UPDATE rate_limit_rule SET capacity = 50 WHERE id = 100")
+	require.NoError(t, rules.Refresh(t.Context()))
+	require.EqualValues(t, 50, rules.capacity("b"), "as it is now, not as it was last in force")
+	server.Exec(t, "UPDATE rate_limit_rule SET capacity = -2 WHERE id = 100")
+	require.NoError(t, rules.Refresh(t.Context()))
+	require.EqualValues(t, 50, rules.capacity("b"), "the last good one where none is good")
 }
 
 func TestR8TooMany(t *testing.T) {

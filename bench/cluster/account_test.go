@@ -79,6 +79,74 @@ func requireFile(t *testing.T, path, want string) {
 	require.Equal(t, want, string(got))
 }
 
+// told is a load that told so much of fallbacks.
+func told(s scenario, local float64) *measured {
+	m := &measured{scenario: s}
+	m.shares[limit.SourceLocal] = local
+	return m
+}
+
+func TestALoadIsVoidWhereItsControlIs(t *testing.T) {
+	t.Parallel()
+	r := &report{options: options{rate: 50_000}, offered: 10_000, delayed: 5000}
+	for _, control := range []float64{0, 0.2} {
+		r.measured = nil
+		for _, s := range r.scenarios() {
+			local := 0.0
+			switch {
+			case s.kill, s.delay > 0:
+				local = 0.5
+			case s.proxied, s.name == "prefetch auto":
+				local = control
+			}
+			r.measured = append(r.measured, told(s, local))
+		}
+		markVoid(r.measured)
+		for _, m := range r.measured {
+			starved := m.proxied || m.mode.name == "prefetch auto"
+			require.Equal(t, starved && control > 0, m.void, m.name)
+		}
+		said := map[string]string{}
+		for _, g := range r.goals() {
+			said[g.what] = g.met()
+		}
+		want := map[bool]string{true: "void", false: "**no**"}[control > 0]
+		require.Equal(t, want, said["cluster at +1 ms, 5000/s: decisions that end in the fallback, %"])
+		require.Equal(t, control > 0, said["cluster at +1 ms, 5000/s: decision p99, ms"] == "void")
+	}
+}
+
+func TestScenariosOfferWhatTheProbesFound(t *testing.T) {
+	t.Parallel()
+	for _, quick := range []bool{false, true} {
+		r := &report{options: options{quick: quick}, offered: 10_000, delayed: 5000}
+		names := map[string]bool{}
+		for _, s := range r.scenarios() {
+			require.False(t, names[s.name], "%s is run twice", s.name)
+			names[s.name] = true
+			require.Equal(t, s.proxied, s.perSecond == 5000, s.name)
+			require.True(t, s.proxied || s.delay == 0, s.name)
+		}
+		require.True(t, names[control])
+		require.True(t, names["strict, +1ms"])
+	}
+}
+
+func TestAProbeKeepsUp(t *testing.T) {
+	t.Parallel()
+	require.True(t, (&measured{}).keepsUp())
+	require.False(t, told(scenario{}, 0.001).keepsUp())
+	require.False(t, (&measured{unasked: 0.001}).keepsUp())
+	require.False(t, (&measured{errors: 1}).keepsUp())
+	require.False(t, (&measured{sinceDue: [3]time.Duration{0, 6 * time.Millisecond, 0}}).keepsUp())
+}
+
+func TestRatesAreTold(t *testing.T) {
+	t.Parallel()
+	r := &report{options: options{rate: 50_000}, offered: 9000, delayed: 1500, tooMuchDelayed: true}
+	require.Contains(t, r.rates(), "9000/s, and 1500/s (it cannot do that either)")
+}
+
 func TestAGoalIsMet(t *testing.T) {
 	t.Parallel()
 	for want, g := range map[string]goal{

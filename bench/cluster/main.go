@@ -24,7 +24,7 @@ func main() {
 		exit(serveProxy(role))
 	}
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "shorter loads, in less than a minute; the numbers are rough")
+	flag.BoolVar(&o.quick, "quick", false, "shorter loads, in about a minute; the numbers are rough")
 	flag.Float64Var(&o.rate, "rate", 50_000, "decisions per second to offer, or as many as this machine can; from 1000 to 200000")
 	flag.StringVar(&o.root, "root", "..", "the folder of the module that is measured")
 	flag.StringVar(&o.results, "results", "", "the file to write the results into, between their marks; none: standard output only")
@@ -60,62 +60,4 @@ func run(o options) error {
 		return nil
 	}
 	return writeResults(o.results, text)
-}
-
-// measureCluster runs every scenario, one after another.
-func (r *report) measureCluster() error {
-	rate, err := findRate(r.rate)
-	if err != nil {
-		return err
-	}
-	r.offered = rate
-	if r.delays, err = addedDelays(); err != nil {
-		return err
-	}
-	for _, s := range r.scenarios(rate) {
-		m, err := s.run()
-		if err != nil {
-			return fmt.Errorf("measuring %s: %w", s.name, err)
-		}
-		fmt.Println(m.line())
-		r.measured = append(r.measured, m)
-	}
-	return nil
-}
-
-// scenarios are those of a run.
-func (r *report) scenarios(rate float64) []scenario {
-	length := 6 * time.Second
-	if r.quick {
-		length = 2 * time.Second
-	}
-	var all []scenario
-	for _, m := range modes {
-		plain := scenario{name: m.name, mode: m, perSecond: rate, length: length, traffic: zipfTraffic}
-		killed := plain
-		killed.name, killed.kill = m.name+", Redis killed half-way", true
-		all = append(all, plain)
-		if !r.quick || m == modes[0] {
-			all = append(all, killed)
-		}
-	}
-	for _, delay := range []time.Duration{500 * time.Microsecond, time.Millisecond} {
-		for _, m := range modes {
-			if r.quick && m != modes[0] {
-				continue
-			}
-			name := fmt.Sprintf("%s, +%v", m.name, delay)
-			all = append(all, scenario{name: name, mode: m, perSecond: rate, length: length, delay: delay, traffic: zipfTraffic})
-		}
-	}
-	for _, m := range []mode{modes[0], modes[2]} {
-		all = append(all, scenario{
-			name: "one key, " + m.name, mode: m, perSecond: 20_000, length: length,
-			traffic: func(perSecond float64, m mode) *traffic { return evenTraffic(1, perSecond*1.25, m) },
-		})
-	}
-	return append(all, scenario{
-		name: "full demand, strict", mode: modes[0], perSecond: min(rate, 20_000), length: length,
-		traffic: func(perSecond float64, m mode) *traffic { return evenTraffic(hotCount, perSecond/hotCount/2, m) },
-	})
 }

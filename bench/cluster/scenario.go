@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"syscall"
 	"time"
@@ -16,7 +15,8 @@ type scenario struct {
 	mode      mode
 	perSecond float64
 	length    time.Duration
-	delay     time.Duration // added to each round trip
+	proxied   bool          // whether Redis is asked through the delaying proxy
+	delay     time.Duration // what that adds to each round trip
 	kill      bool          // Redis dies half-way
 	traffic   func(perSecond float64, m mode) *traffic
 }
@@ -34,6 +34,7 @@ type measured struct {
 	redisCPU float64       // cores; of a Redis that is killed, until then
 	ownCPU   time.Duration // of this process, per decision: the load and the instances
 	calls    float64       // of the script, per decision
+	void     bool          // whether it tells of the machine more than of the limiter
 }
 
 func (s scenario) run() (*measured, error) {
@@ -43,7 +44,7 @@ func (s scenario) run() (*measured, error) {
 	}
 	defer server.close()
 	addr := server.addr
-	if s.delay > 0 {
+	if s.proxied {
 		proxy, err := startProxy(server.addr, s.delay)
 		if err != nil {
 			return nil, err
@@ -137,28 +138,4 @@ func percentiles(samples []sample, of func(sample) uint32) [3]time.Duration {
 		found[i] = time.Duration(took[(len(took)-1)*perMille/1000]) * time.Microsecond
 	}
 	return found
-}
-
-// keepsUp reports whether this machine could offer the load and answer it.
-func (m *measured) keepsUp() bool {
-	return m.unasked == 0 && m.sinceDue[0] < 2*time.Millisecond && m.sinceDue[1] < 10*time.Millisecond &&
-		m.shares[limit.SourceLocal] < 0.001
-}
-
-// findRate returns the highest of a few rates, up to the wanted one, that this
-// machine can offer and answer: on two cores the load, its twenty instances and
-// Redis all share them.
-func findRate(wanted float64) (float64, error) {
-	for part := 1.0; part > 0.1; part -= 0.1 {
-		s := scenario{name: fmt.Sprintf("probe of %.0f/s", wanted*part), mode: modes[0], perSecond: wanted * part, length: time.Second, traffic: zipfTraffic}
-		m, err := s.run()
-		if err != nil {
-			return 0, err
-		}
-		fmt.Println(m.line())
-		if m.keepsUp() {
-			return s.perSecond, nil
-		}
-	}
-	return wanted / 10, nil
 }
