@@ -4,7 +4,7 @@
 -- called costs Redis as much as a comparison of some hundred numbers.
 
 local keys, argv, call, pcall, tonumber = KEYS, ARGV, redis.call, redis.pcall, tonumber
-local format, max = string.format, math.max
+local format, max, numbers = string.format, math.max, struct.unpack
 
 -- TIME is two texts, seconds and microseconds. The ms are put together as a text,
 -- which is stored: to write a number costs as much as a command.
@@ -17,7 +17,6 @@ local now = stamp + 0
 -- Sums of fractions miss a whole number by less than this.
 local TINY = 1e-9
 
--- How far the script has come: the entries left, the next key and argument, and
--- the reply so far.
-local entries, key, argument = argv[1] == '1' and 1 or argv[1] + 0, 1, 2
+-- How far the script has come: the next entry and key, and the reply so far.
+local entries, entry, key = #argv, 1, 1
 local reply, last = entries > 1 and {} or nil, 0

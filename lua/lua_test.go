@@ -2,7 +2,9 @@ package lua_test
 
 import (
 	"crypto/sha1"
+	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"strings"
 	"testing"
 
@@ -49,8 +51,8 @@ func TestErrorsEndTheScript(t *testing.T) {
 	client := servertest.Redis(t).Client(t)
 	rights := []any{"acl", "setuser", "default", "-hset", "-zadd"}
 	require.NoError(t, client.Do(t.Context(), rights...).Err())
-	for algorithm := 1; algorithm <= 3; algorithm++ {
-		err := client.Eval(t.Context(), lua.Take().Text, []string{"k"}, 1, 1, 1, 1, algorithm, 10, 1, 10_000).Err()
+	for algorithm := 1.0; algorithm <= 3; algorithm++ {
+		err := client.Eval(t.Context(), lua.Take().Text, []string{"k"}, packed(1, 1, 1, algorithm, 10, 1, 10_000)).Err()
 		require.Error(t, err)
 		require.Zero(t, client.Exists(t.Context(), "k").Val())
 	}
@@ -62,13 +64,16 @@ func TestSeveralEntriesOverSeveralKeys(t *testing.T) {
 	client := servertest.Redis(t).Client(t)
 	reply, err := client.Eval(t.Context(), lua.Take().Text,
 		[]string{"{t}:a", "{t}:b:log", "{t}:c:win", "{t}:a"},
-		2,
-		3, 2, 10, // three keys, cost 2, up to 10 units
-		1, 10, 0.001, 10_000_000,
-		2, 7, 0.001, 7_000_000,
-		3, 9, 0.001, 9_000_000,
-		1, 1, 0, // one key, a look
-		1, 10, 0.001, 10_000_000,
+		packed(
+			3, 2, 10, // three keys, cost 2, up to 10 units
+			1, 10, 0.001, 10_000_000,
+			2, 7, 0.001, 7_000_000,
+			3, 9, 0.001, 9_000_000,
+		),
+		packed(
+			1, 1, 0, // one key, a look
+			1, 10, 0.001, 10_000_000,
+		),
 	).Int64Slice()
 	require.NoError(t, err)
 	require.Len(t, reply, 1+3*3+1+3)
@@ -79,4 +84,13 @@ func TestSeveralEntriesOverSeveralKeys(t *testing.T) {
 	require.Equal(t, int64(3), reply[7])
 	require.Equal(t, []int64{0, 4}, reply[10:12])
 	require.Equal(t, int64(6), client.ZCard(t.Context(), "{t}:b:log").Val())
+}
+
+// packed is the argument of an entry.
+func packed(numbers ...float64) []byte {
+	var text []byte
+	for _, number := range numbers {
+		text = binary.LittleEndian.AppendUint64(text, math.Float64bits(number))
+	}
+	return text
 }

@@ -6,21 +6,34 @@
 --
 -- KEYS and ARGV: as in take.lua, with 1 key and algorithm 1.
 
-while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
+-- The last entry's argument, and what it says: most are like the one before. So
+-- are balances that were just made, and TTLs; to write a number is dear.
+local packed, cost, count, capacity, refill, window
+local stored, stored_text, ttl, ttl_text
+
+while entry <= entries do
+  if argv[entry] ~= packed then
+    local n, kind
+    n, cost, count, kind, capacity, refill, window = numbers('<ddddddd', argv[entry])
+    if n ~= 1 or kind ~= 1 then
+      break
+    end
+    packed = argv[entry]
+  end
   local name = keys[key]
   local raw = pcall('HMGET', name, 'tokens', 'ts')
-  local capacity, refill = argv[argument + 4] + 0, argv[argument + 5] + 0
-  local tokens, ts, exists = tonumber(raw[1]), tonumber(raw[2]), true
-  -- Not numbers, or not finite ones, or from a time that has not come: the long way.
-  if raw[1] == false and raw[2] == false then
+  local tokens, ts, exists = raw[1], raw[2], true
+  if tokens == false and ts == false then
     tokens, ts, exists = capacity, now, false
-  elseif not tokens or not ts or tokens < 0 or ts > now or tokens - tokens ~= ts - ts then
-    break
-  elseif tokens > capacity then
-    tokens = capacity
+  else
+    tokens, ts = tonumber(tokens), tonumber(ts)
+    -- Not numbers, or not finite ones, or from a time that has not come: the long way.
+    if not tokens or not ts or tokens < 0 or ts > now or tokens - tokens ~= ts - ts then
+      break
+    elseif tokens > capacity then
+      tokens = capacity
+    end
   end
-  local cost, count = argv[argument + 1], argv[argument + 2]
-  cost, count = cost == '1' and 1 or cost + 0, count == '1' and 1 or count + 0
 
   local since = now - ts
   local balance = tokens + since * refill / 1000
@@ -35,9 +48,12 @@ while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
     if tokens < 0 then
       tokens = 0
     end
-    balance, least = tokens, argv[argument + 6] + 0
-    -- Redis writes a number as %.17g, so that no digit of a fraction is lost.
-    call('HSET', name, 'tokens', tokens % 1 == 0 and format('%d', tokens) or tokens, 'ts', stamp)
+    balance, least = tokens, window
+    if tokens ~= stored then
+      -- Redis writes a number as %.17g, so that no digit of a fraction is lost.
+      stored, stored_text = tokens, tokens % 1 == 0 and format('%d', tokens) or tokens
+    end
+    call('HSET', name, 'tokens', stored_text, 'ts', stamp)
   end
 
   -- The waits, as bucket_wait has them.
@@ -65,7 +81,11 @@ while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
     least = full
   end
   if granted > 0 and not exists or exists and count > 0 and call('PTTL', name) < least then
-    call('PEXPIRE', name, max(2 * argv[argument + 6], full, 1000))
+    local long = max(2 * window, full, 1000)
+    if long ~= ttl then
+      ttl, ttl_text = long, format('%d', long)
+    end
+    call('PEXPIRE', name, ttl_text)
   end
 
   balance = balance + TINY
@@ -74,9 +94,9 @@ while entries > 0 and argv[argument] == '1' and argv[argument + 3] == '1' do
     return { granted, balance, retry, full }
   end
   reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = granted, balance, retry, full
-  last, entries, key, argument = last + 4, entries - 1, key + 1, argument + 7
+  last, entry, key = last + 4, entry + 1, key + 1
 end
 
-if entries == 0 then
+if entry > entries then
   return reply
 end

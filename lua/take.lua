@@ -1,7 +1,8 @@
 -- Takes tokens, entry by entry, each from all of its keys or from none.
 --
 -- KEYS: the keys of all entries, in order, each with its algorithm's suffix.
--- ARGV: the number of entries, then for each entry
+-- ARGV: one for each entry, because each argument costs Redis a tenth of what a
+-- command does. It is numbers as little-endian doubles:
 --   n cost count                                    its keys, what one unit costs, the units wanted
 --   algorithm capacity refill_per_second window_ms  n times; 1 bucket, 2 log, 3 counter
 -- An entry is granted the largest whole number up to count that every key of it
@@ -25,25 +26,21 @@ local function algorithm_of(number)
   return algorithm
 end
 
--- decide(n, cost, count) decides the next entry, of n keys, and returns an error
--- that ends the script.
-local function decide(n, cost, count)
+-- decide(packed) decides the next entry and returns an error that ends the script.
+local function decide(packed)
+  local n, cost, count, at = numbers('<ddd', packed)
   local states, granted = {}, count
   for i = 1, n do
-    local state = {
-      key = keys[key],
-      capacity = argv[argument + 1] + 0,
-      refill = argv[argument + 2] + 0,
-      window = argv[argument + 3] + 0,
-      algorithm = algorithm_of(argv[argument] + 0),
-    }
+    local state, number = { key = keys[key] }, nil
+    number, state.capacity, state.refill, state.window, at = numbers('<dddd', packed, at)
+    state.algorithm = algorithm_of(number)
     local err = state.algorithm.read(state)
     if err then
       return err
     end
     granted = min(granted, floor(state.algorithm.room(state) / cost))
     states[i] = state
-    key, argument = key + 1, argument + 4
+    key = key + 1
   end
   granted = max(granted, 0)
   last = last + 1
@@ -62,9 +59,8 @@ end
 -- The entries that one_bucket.lua has left.
 reply = reply or {}
 
-for _ = 1, entries do
-  argument = argument + 3
-  local err = decide(argv[argument - 3] + 0, argv[argument - 2] + 0, argv[argument - 1] + 0)
+for i = entry, entries do
+  local err = decide(argv[i])
   if err then
     return err
   end

@@ -295,24 +295,30 @@ func TestA17MixedBatch(t *testing.T) {
 	t.Parallel()
 	b := onRedis(t)
 	script := redis.NewScript(b.client.script.Text)
-	batch := func(keys []string, args ...any) []any {
+	batch := func(keys []string, entries ...[]float64) []any {
+		args := make([]any, len(entries))
+		for i, entry := range entries {
+			var one packed
+			one.append(entry...)
+			args[i] = one.numbers
+		}
 		reply, err := script.Run(t.Context(), b.redis, keys, args...).Slice()
 		require.NoError(t, err)
 		return reply
 	}
 	b.write(t, 3, 0)
-	reply := batch([]string{tokenKey, tokenKey}, 2,
-		1, 1, 1, 1, 10, 0.001, 10_000_000,
-		1, 3, 1, 1, 10, 0.001, 10_000_000)
+	reply := batch([]string{tokenKey, tokenKey},
+		[]float64{1, 1, 1, 1, 10, 0.001, 10_000_000},
+		[]float64{1, 3, 1, 1, 10, 0.001, 10_000_000})
 	require.Equal(t, []any{int64(1), int64(2)}, reply[:2], "cost 1 passes")
 	require.Equal(t, []any{int64(0), int64(2)}, reply[4:6], "cost 3 does not")
 	require.Len(t, reply, 8)
 
 	require.NoError(t, b.redis.Set(t.Context(), "{t1}:foreign", "x", 0).Err())
-	reply = batch([]string{tokenKey, "{t1}:foreign", tokenKey}, 3,
-		1, 1, 1, 1, 10, 0.001, 10_000_000,
-		1, 1, 1, 1, 5, 0.001, 5_000_000,
-		1, 1, 1, 1, 2, 0.001, 2_000_000)
+	reply = batch([]string{tokenKey, "{t1}:foreign", tokenKey},
+		[]float64{1, 1, 1, 1, 10, 0.001, 10_000_000},
+		[]float64{1, 1, 1, 1, 5, 0.001, 5_000_000},
+		[]float64{1, 1, 1, 1, 2, 0.001, 2_000_000})
 	require.Equal(t, []any{int64(1), int64(1)}, reply[0:2])
 	require.Equal(t, []any{int64(1), int64(4)}, reply[4:6])
 	require.Equal(t, []any{int64(1), int64(0)}, reply[8:10])

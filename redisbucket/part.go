@@ -13,6 +13,7 @@ type part struct {
 	buckets int
 	asking  bool  // a redirect sent it here
 	list    []any // the command
+	packed  packed
 	sent    *redis.RawWriteToCmd
 	reply   replyBuffer
 	states  []limit.State // of every bucket of every entry, in order
@@ -31,12 +32,13 @@ func (p *part) fill(entries []entry) {
 // reset drops what the part points to.
 func (p *part) reset() {
 	clear(p.list)
+	p.packed.reset()
 	p.entries, p.list, p.states, p.sent, p.err = nil, p.list[:0], p.states[:0], nil, nil
 }
 
 // encode makes the command, whose script is named later by command. The layout
-// is that of the header of take.lua. The arguments are pointers into entries and
-// waiters, because the client takes those without allocating.
+// is that of the header of take.lua. The arguments are pointers into waiters and
+// the part, because the client takes those without allocating.
 func (p *part) encode() {
 	list := append(p.list[:0], nil, nil, p.buckets)
 	for i := range p.entries {
@@ -44,16 +46,10 @@ func (p *part) encode() {
 		for k := range w.keys {
 			list = append(list, &w.keys[k])
 		}
+		p.packed.add(&p.entries[i])
 	}
-	list = append(list, len(p.entries))
-	for i := range p.entries {
-		e := &p.entries[i]
-		list = append(list, &e.keys, &e.first.cost, &e.count)
-		for k := range e.first.rules {
-			rule := &e.first.rules[k]
-			algorithm := uint8(max(rule.Algorithm, limit.TokenBucket))
-			list = append(list, algorithm, &rule.Capacity, &rule.Refill, &rule.WindowMillis)
-		}
+	for i := range p.packed.arguments {
+		list = append(list, &p.packed.arguments[i])
 	}
 	p.list = list
 }

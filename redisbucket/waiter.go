@@ -3,7 +3,6 @@ package redisbucket
 import (
 	"bytes"
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -17,8 +16,8 @@ import (
 // holds copies, because a caller that leaves takes its request along while the
 // call goes on. It is used again.
 type waiter struct {
-	names []byte    // of its keys, one after another
-	keys  []keyName // parts of names
+	names []byte     // of its keys, one after another
+	keys  []argument // parts of names
 	rules []limit.Rule
 	cost  int64
 	count int64
@@ -49,12 +48,6 @@ const (
 	stageAnswered              // it has its answer; only its caller touches it
 )
 
-// keyName is the name of a key as an argument of a command.
-type keyName struct{ text []byte }
-
-// MarshalBinary returns the name.
-func (k *keyName) MarshalBinary() ([]byte, error) { return k.text, nil }
-
 func newWaiter() *waiter {
 	w := &waiter{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	w.timer.Stop()
@@ -68,7 +61,7 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 		bucket := &req.Buckets[i]
 		begin := len(w.names)
 		w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
-		w.keys = append(w.keys, keyName{w.names[begin:]})
+		w.keys = append(w.keys, argument{w.names[begin:]})
 		w.rules = append(w.rules, bucket.Rule)
 	}
 	w.renew(req.Cost, req.Count)
@@ -78,7 +71,7 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 func (w *waiter) add(name []byte, rule limit.Rule) {
 	begin := len(w.names)
 	w.names = append(w.names, name...)
-	w.keys = append(w.keys, keyName{w.names[begin:]})
+	w.keys = append(w.keys, argument{w.names[begin:]})
 	w.rules = append(w.rules, rule)
 }
 
@@ -148,6 +141,3 @@ func (w *waiter) departed(ctx context.Context, left stage) error {
 		return fmt.Errorf("waiting for the answer of Redis: %w", context.DeadlineExceeded)
 	}
 }
-
-// Interface guards.
-var _ encoding.BinaryMarshaler = (*keyName)(nil)
