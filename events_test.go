@@ -195,6 +195,8 @@ func TestEventData(t *testing.T) {
 	require.Equal(t, "shop-a", said.data()["tenant"])
 	said.shadow = true
 	require.Equal(t, true, said.data()["shadow"])
+	said.wait = limit.Never
+	require.NotContains(t, said.data(), "wait", "no wait helps")
 }
 
 func TestO4OffersDoNotRace(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // exceeded is what the event `rate_limit_exceeded` tells of a refusal.
@@ -22,7 +24,10 @@ type exceeded struct {
 }
 
 func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "wait": e.wait, "remote_ip": e.remoteIP}
+	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP}
+	if e.wait != limit.Never {
+		data["wait"] = e.wait
+	}
 	if e.tenant != "" {
 		data["tenant"] = e.tenant
 	}

@@ -124,6 +124,10 @@ func TestRefusals(t *testing.T) {
 	r.noteAt(now.Add(61*time.Second), key, said)
 	r.flush(now.Add(3*time.Minute), false)
 	require.Equal(t, 4, logs.Len())
+	require.Contains(t, logs.All()[0].ContextMap(), "wait")
+	said.wait = limit.Never
+	r.noteAt(now.Add(4*time.Minute), key, said)
+	require.NotContains(t, logs.All()[4].ContextMap(), "wait", "no wait helps")
 }
 
 // told is an answer about one bucket.

@@ -81,7 +81,11 @@ func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
 	}
 	r.writeCount(slot)
 	slot.since, slot.first = now, said
-	r.logger.Info("rate limit exceeded", append(said.fields(), zap.Duration("wait", said.wait), zap.String("remote_ip", said.remoteIP))...)
+	fields := append(said.fields(), zap.String("remote_ip", said.remoteIP))
+	if said.wait != limit.Never {
+		fields = append(fields, zap.Duration("wait", said.wait))
+	}
+	r.logger.Info("rate limit exceeded", fields...)
 }
 
 // flush writes the counts of the minutes that are over at now, or of all.
