@@ -259,7 +259,7 @@ func TestExplainLikeHandlersOnce(t *testing.T) {
 // provisionMany makes handlers of one config.
 func provisionMany(t testing.TB, app string, handlers ...string) *App {
 	t.Helper()
-	ctx, err := caddy.ProvisionContext(&caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(app)}})
+	ctx, err := provisionContext(&caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(app)}})
 	require.NoError(t, err)
 	ctx, cancel := caddy.NewContext(ctx)
 	t.Cleanup(cancel)

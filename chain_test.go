@@ -86,7 +86,7 @@ func TestEveryChain(t *testing.T) {
 // running is an app that was started, with stores of its own.
 func running(t *testing.T, config string) *App {
 	t.Helper()
-	ctx, err := caddy.ProvisionContext(&caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(config)}})
+	ctx, err := provisionContext(&caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(config)}})
 	require.NoError(t, err)
 	loaded, err := ctx.App(appName)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +22,21 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
+// provisioning is held while a configuration is provisioned: Caddy notes the last
+// one in a variable of its own, without a lock.
+var provisioning sync.Mutex
+
+func provisionContext(config *caddy.Config) (caddy.Context, error) {
+	provisioning.Lock()
+	defer provisioning.Unlock()
+	return caddy.ProvisionContext(config)
+}
+
 // provision makes a handler of its JSON, in a config with the app's.
 func provision(t testing.TB, app, handler string) (*Handler, error) {
 	t.Helper()
 	config := &caddy.Config{AppsRaw: caddy.ModuleMap{appName: json.RawMessage(app)}}
-	ctx, err := caddy.ProvisionContext(config)
+	ctx, err := provisionContext(config)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func server(t *testing.T, sites string) *caddyhttp.Server {
 	require.NoError(t, err)
 	config := new(caddy.Config)
 	require.NoError(t, json.Unmarshal(text, config))
-	ctx, err := caddy.ProvisionContext(config)
+	ctx, err := provisionContext(config)
 	require.NoError(t, err)
 	app, err := ctx.App("http")
 	require.NoError(t, err)
