@@ -38,11 +38,31 @@ type collectors struct {
 	processTime *prometheus.HistogramVec
 	redisErrors *prometheus.CounterVec
 	triggered   *prometheus.CounterVec
+	changes     *prometheus.CounterVec
+	dropped     *prometheus.CounterVec
+}
+
+// list returns all of them.
+func (c *collectors) list() []prometheus.Collector {
+	return []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.triggered, c.changes, c.dropped}
+}
+
+// begin makes series before they count, so that a first time is an increase from
+// 0 and not a series that nobody has seen before.
+func (c *collectors) begin() {
+	for _, name := range stateEvents() {
+		c.changes.WithLabelValues(name)
+		c.dropped.WithLabelValues(name)
+	}
+	c.dropped.WithLabelValues(exceededEvent)
+	for _, reason := range []string{"timeout", "wait", "connection", "breaker_open"} {
+		c.redisErrors.WithLabelValues(reason)
+	}
 }
 
 var processCollectors = sync.OnceValue(func() *collectors {
 	const namespace, subsystem = "caddy", "rate_limit"
-	return &collectors{
+	c := &collectors{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "requests_total",
 			Help: "Requests that met a rate limit, by zone (the route), outcome and the source of the decision.",
@@ -64,12 +84,26 @@ var processCollectors = sync.OnceValue(func() *collectors {
 			Namespace: namespace, Subsystem: subsystem, Name: "rules_triggered_total",
 			Help: "Signs that the rules may have changed, by the trigger that heard of them.",
 		}, []string{"trigger"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "state_changes_total",
+			Help: "Changes of state, by the name of their event.",
+		}, []string{"event"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "events_dropped_total",
+			Help: "Events that nobody saw because their subscribers take longer than they come, by event.",
+		}, []string{"event"}),
 	}
+	c.begin()
+	return c
 })
 
 func countRedisError(err error) {
 	processCollectors().redisErrors.WithLabelValues(redisbucket.Reason(err)).Inc()
 }
+
+func countStateChange(event string) { processCollectors().changes.WithLabelValues(event).Inc() }
+
+func countDroppedEvent(event string) { processCollectors().dropped.WithLabelValues(event).Inc() }
 
 // metrics is a config's view of the collectors: one routeMetrics for each route.
 type metrics struct {
@@ -83,12 +117,10 @@ func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) 
 	if registry == nil {
 		return m, nil // a context made by hand, as in tests
 	}
-	c := processCollectors()
 	var errs []error
-	for _, collector := range []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.triggered, stateCollector{app}} {
+	for _, collector := range append(processCollectors().list(), stateCollector{app}) {
 		errs = append(errs, registry.Register(collector))
 	}
-	errs = append(errs, registerChanges(registry))
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
