@@ -196,7 +196,17 @@ func (s *Source) run() {
 			}
 		}}
 		poller.run(ctx)
+		s.forget()
 	}()
+}
+
+// forget drops the settings of a configuration that has gone.
+func (s *Source) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.users) == 0 {
+		s.latest = Settings{}.complete()
+	}
 }
 
 // halt tells the work to end, and lets everyone go who waits for it. It returns

@@ -284,3 +284,19 @@ func TestStartAndStop(t *testing.T) {
 	source.Count(limit.Key{Tenant: "t", Route: "r"}, 1)
 	require.InDelta(t, Unknown.Fraction(), source.Await(t.Context(), time.Hour).All(), 1e-9)
 }
+
+// TestNothingOfAConfigurationStays holds that a Source, which outlives every
+// configuration, keeps neither the store nor the observer of one that has gone.
+func TestNothingOfAConfigurationStays(t *testing.T) {
+	t.Parallel()
+	source, err := NewSource(Options{DSN: "postgres://127.0.0.1:1/none", Region: "eu"}, nil)
+	require.NoError(t, err)
+	r := new(recorder)
+	stop := source.Start(Settings{Store: r, Observe: r.observe})
+	stop()
+	told := r.count(EventFailed)
+	source.settings().Observe(Event{Kind: EventFailed})
+	require.Equal(t, told, r.count(EventFailed), "nobody observes any more")
+	require.Nil(t, source.settings().Store)
+	require.NoError(t, source.Destruct())
+}
