@@ -48,6 +48,9 @@ func TestJobKilledAtEachStatement(t *testing.T) {
 		}
 		require.Equal(t, unchanged, found, "killed at statement %d", at)
 		killed++
+		eventually(t, "PostgreSQL has seen that the killed job is gone", func() bool {
+			return text(t, server, `SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'`) == "0"
+		})
 		_, err := Job{Books: connect(t, server.URL(""))}.Run(ctx)
 		require.NoError(t, err)
 		require.Equal(t, after, text(t, server, rowsOf))
