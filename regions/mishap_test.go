@@ -163,10 +163,12 @@ func TestJobThatHangs(t *testing.T) {
 	server, other := withTables(t)
 	hung := connect(t, server.URL(""))
 	require.Equal(t, `SET LOCAL idle_in_transaction_session_timeout = '30s'`, hung.sql.patience)
-	hung.sql.patience = `SET LOCAL idle_in_transaction_session_timeout = '100ms'`
+	hung.sql.patience = `SET LOCAL idle_in_transaction_session_timeout = '2s'` // more than a busy machine idles between two statements
 	ctx := t.Context()
 	require.NoError(t, other.Announce(ctx, Gateway{ID: "e", Region: "eu", Valid: time.Minute}))
+	reached := false
 	_, err := hung.Update(ctx, 0, func(books *Books) Changes {
+		reached = true
 		eventually(t, "another has done the work", func() bool {
 			made, err := Job{Books: other}.Run(ctx)
 			require.NoError(t, err)
@@ -174,6 +176,7 @@ func TestJobThatHangs(t *testing.T) {
 		})
 		return books.rebalance()
 	})
+	require.True(t, reached, "it hangs in the middle")
 	require.Error(t, err, "it has been ended, and writes nothing")
 	require.Equal(t, Budget, shares(t, other, "eu")[Everything()])
 }
