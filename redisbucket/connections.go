@@ -38,12 +38,13 @@ const (
 // for, all connected before they are needed. One goroutine, the keeper, has them
 // made, proved and closed.
 type connections struct {
-	node    *node
-	run     *run
-	context context.Context // the run's life, not a caller's
-	began   time.Time
-	idle    chan *lane
-	look    chan struct{} // the keeper is to look what there is to do
+	node     *node
+	run      *run
+	context  context.Context // the run's life, not a caller's
+	began    time.Time
+	idle     chan *lane
+	doubtful chan *lane    // they are to be asked whether they live
+	look     chan struct{} // the keeper is to look what there is to do
 
 	set     atomic.Int64 // the lanes of which set are wanted
 	least   atomic.Int64 // those of sets before this are not used any more
@@ -66,14 +67,11 @@ type connections struct {
 	demoted  time.Time
 }
 
-// newConnections starts the keeper of a run's connections.
 func newConnections(r *run) *connections {
-	cs := &connections{
+	return &connections{
 		node: r.node, run: r, context: r.context, began: time.Now(), trimmed: time.Now(),
-		idle: make(chan *lane, 4*mostLanes), look: make(chan struct{}, 1),
+		idle: make(chan *lane, 4*mostLanes), doubtful: make(chan *lane, 4*mostLanes), look: make(chan struct{}, 1),
 	}
-	r.wait.Go(cs.keep)
-	return cs
 }
 
 // keep looks after the connections until the run ends.
@@ -277,6 +275,9 @@ func (cs *connections) keeping() int64 { return max(cs.peak.Load(), leastLanes) 
 // prove asks those idle lanes whether they live that have not answered for a
 // while. The longest idle lane is the channel's first.
 func (cs *connections) prove() {
+	for range len(cs.doubtful) {
+		cs.check(<-cs.doubtful) // nobody else receives
+	}
 	for range len(cs.idle) {
 		select {
 		case l := <-cs.idle:
@@ -327,7 +328,8 @@ func (cs *connections) borrow(ctx context.Context, deadline time.Time) (*lane, e
 		case cs.outdated(l):
 			cs.discard(l)
 		case l.proved < cs.suspect.Load():
-			cs.check(l)
+			cs.doubtful <- l
+			signal(cs.look)
 		default:
 			cs.lend()
 			return l, nil

@@ -107,8 +107,10 @@ func replyReason(err error) string {
 // unclassed is the reason where a reply has no class of its own. A script whose
 // user may not run one of its commands is told so in words alone.
 func unclassed(err error) string {
-	if strings.Contains(err.Error(), "The user executing the script can't") {
-		return "noperm"
+	for _, words := range []string{"The user executing the script can't", "has no permissions to"} { // Redis 7, Redis 8 and Valkey
+		if strings.Contains(err.Error(), words) {
+			return "noperm"
+		}
 	}
 	return "other"
 }

@@ -25,6 +25,7 @@ func (n *node) begin() *run {
 	r.senders = newSenders(r)
 	r.connections = newConnections(r)
 	n.current.Store(r)
+	r.wait.Go(r.connections.keep)
 	for range n.client.options.senders.most {
 		r.wait.Go(r.senders.send)
 	}
