@@ -2,7 +2,6 @@ package redisbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -370,7 +369,7 @@ func TestDeadlinesAreInOrder(t *testing.T) {
 	q.await(t, func(s *senders) bool { return s.waiting == 1 })
 	go func() { soon <- timed(context.WithoutCancel(t.Context()), q, ask(10*time.Millisecond)) }()
 	a := <-soon
-	require.True(t, errors.Is(a.err, errWait), a.err)
+	require.ErrorIs(t, a.err, errWait)
 	require.Less(t, a.took, 10*time.Second)
 	q.release(t, servertest.Fault{})
 	require.NoError(t, (<-late).err)
