@@ -31,16 +31,32 @@ func (l *laboratory) measure(ctx context.Context, p plan) (*results, error) {
 	for round := range p.rounds {
 		say("round %d of %d", round+1, p.rounds)
 		for _, at := range order {
-			g := p.groups[at.group]
-			s, err := l.sample(ctx, g.cells[at.cell], g.load, g.length(p))
-			if err != nil {
+			if err := l.turn(ctx, r, at, round); err != nil {
+				g := p.groups[at.group]
 				return nil, fmt.Errorf("measuring %s (%s): %w", g.cells[at.cell].name, g.heading(), err)
 			}
-			r.add(at, s)
 		}
 		slices.Reverse(order)
 	}
 	return r, nil
+}
+
+// turn measures a cell in a round, unless its group has had all of its own.
+func (l *laboratory) turn(ctx context.Context, r *results, at spot, round int) error {
+	g := r.plan.groups[at.group]
+	if !g.measured(round) {
+		return nil
+	}
+	shoot, err := l.shooter(ctx, r, at, round)
+	if err != nil {
+		return err
+	}
+	s, err := l.sample(ctx, g.cells[at.cell], shoot)
+	if err != nil {
+		return err
+	}
+	r.add(at, s)
+	return nil
 }
 
 // spots are all cells, those of a group next to each other.
@@ -55,7 +71,7 @@ func spots(p plan) []spot {
 }
 
 // sample measures a cell once.
-func (l *laboratory) sample(ctx context.Context, c cell, load load, length time.Duration) (sample, error) {
+func (l *laboratory) sample(ctx context.Context, c cell, shoot shooter) (sample, error) {
 	g := l.gateways[c.site]
 	s := sample{flood: c.flood}
 	if c.flood {
@@ -71,7 +87,7 @@ func (l *laboratory) sample(ctx context.Context, c cell, load load, length time.
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { watched <- g.watch(watching, c) }()
-	s.shot, err = l.wrk.fire(ctx, g.addrs[c.answer], load, length)
+	s.shot, err = shoot(ctx, g.addrs[c.answer])
 	stop()
 	odd := <-watched
 	if err != nil {
@@ -105,8 +121,8 @@ type reading struct {
 	gatewayCPU time.Duration
 	redisCPU   time.Duration
 	calls      int64 // of the cell's Redis command
-	local      int64 // decisions in the gateway's memory although it has a Redis
-	resident   int64 // bytes of the gateway, now
+	counts
+	resident int64 // bytes of the gateway, now
 }
 
 func (l *laboratory) reading(ctx context.Context, c cell) (reading, error) {
@@ -123,8 +139,8 @@ func (l *laboratory) reading(ctx context.Context, c cell) (reading, error) {
 	if r.calls, err = l.redis.calls(ctx, c.command); err != nil {
 		return reading{}, err
 	}
-	if c.site.global == withRedis {
-		r.local, err = g.local(ctx)
+	if c.site.asksRedis() {
+		r.counts, err = g.counts(ctx)
 	}
 	return r, err
 }
@@ -134,6 +150,6 @@ func (r reading) minus(before reading) reading {
 	r.gatewayCPU -= before.gatewayCPU
 	r.redisCPU -= before.redisCPU
 	r.calls -= before.calls
-	r.local -= before.local
+	r.counts = r.counts.minus(before.counts)
 	return r
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -32,8 +33,13 @@ type group struct {
 	load    load
 	cells   []cell
 	seconds int    // of each measurement; 0: as the plan says
+	rounds  int    // 0: as the plan says
+	paced   *paced // requests are due at fixed times; nil: wrk sends them
 	note    string // what is to be said of it
 }
+
+// measured reports whether the group has its turn in a round.
+func (g group) measured(round int) bool { return g.rounds == 0 || round < g.rounds }
 
 // length is how long each measurement of the group takes.
 func (g group) length(p plan) time.Duration {
@@ -60,8 +66,9 @@ type cell struct {
 	name    string
 	site    site
 	answer  answer
-	command string // the Redis command that is counted; none: no Redis
-	flood   bool   // whether requests are to be refused
+	command string  // the Redis command that is counted; none: no Redis
+	flood   bool    // whether requests are to be refused
+	times   float64 // the rate at which requests are due, in the base's of a paced group
 }
 
 // load is what is sent: each request from one of so many tenants.
@@ -96,14 +103,19 @@ const (
 	namePrefetch = "ours, Redis, `prefetch auto`"
 	namePeer     = "caddy-ratelimit, in memory"
 	nameRefuse   = "a handler that refuses"
+	nameEarlier  = "ours, Redis, of the earlier commit"
+	nameMost     = "ours, Redis, at 1.0 × its maximum"
+	nameBeyond   = "ours, Redis, at 1.5 × its maximum"
 )
 
 // The titles of the groups.
 const (
-	titleStatic = "Static answer"
-	titleProxy  = "`reverse_proxy`"
-	titleEqual  = "`reverse_proxy`, garbage seldom collected in each"
-	titleFlood  = "Flood: one tenant far over its limit of 100/s"
+	titleStatic   = "Static answer"
+	titleProxy    = "`reverse_proxy`"
+	titleEqual    = "`reverse_proxy`, garbage seldom collected in each"
+	titleFlood    = "Flood: one tenant far over its limit of 100/s"
+	titleFelt     = "`reverse_proxy` at half of bare Caddy's rate"
+	titleOverload = "`reverse_proxy`, overload"
 )
 
 // cells are gateways with that answer and the limit that is common.
@@ -126,7 +138,7 @@ func commandOf(name string) string {
 	switch name {
 	case namePing:
 		return "ping"
-	case nameStrict, namePrefetch:
+	case nameStrict, namePrefetch, nameEarlier:
 		return "evalsha"
 	default:
 		return ""
@@ -151,5 +163,27 @@ func planOf(o options) (plan, error) {
 	if o.seconds > 0 {
 		p.seconds = o.seconds
 	}
+	if o.against != "" {
+		p.compare()
+	}
 	return p, nil
+}
+
+// compare puts the earlier commit next to ours, where no processor is left and
+// where users wait for nobody.
+func (p *plan) compare() {
+	for i := range p.groups {
+		g := &p.groups[i]
+		if i > 0 && g.title != titleFelt {
+			continue
+		}
+		for j, c := range g.cells {
+			if c.name == nameStrict {
+				earlier := cells(c.answer, nameEarlier)[0]
+				earlier.times = c.times
+				g.cells = slices.Insert(g.cells, j+1, earlier)
+				break
+			}
+		}
+	}
 }

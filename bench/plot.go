@@ -55,7 +55,7 @@ func (r *results) svg() string {
 
 // plotted are the main groups: those with the load of the first.
 func plotted(p plan, g group) bool {
-	return g.load == p.groups[0].load && g.title != titleFlood && g.title != titleEqual
+	return g.load == p.groups[0].load && g.paced == nil && g.title != titleFlood && g.title != titleEqual
 }
 
 // fastest is the largest median rate of a group.
