@@ -13,9 +13,10 @@ type goal struct {
 	below      bool // whether less is better
 	digits     int
 	measured   func(*results) (float64, bool)
-	at         ratioAt // the ratio that is measured, if it is one
-	cannot     string  // why it cannot be measured, or why not where it was not
-	why        string  // what keeps it from its bar, for where it is missed
+	noise      func(*results) float64 // what nothing at all seems to add, nil where it is not asked
+	at         ratioAt                // the ratio that is measured, if it is one
+	cannot     string                 // why it cannot be measured, or not without an earlier commit
+	why        string                 // what keeps it from its bar, for where it is missed
 }
 
 // ratioGoal is a goal for a paired ratio.
@@ -80,6 +81,14 @@ func (g goal) value(r *results) (float64, bool) {
 	return g.measured(r)
 }
 
+// excuse is why it was not measured, blank where the plan does not have it.
+func (g goal) excuse(r *results) string {
+	if g.measured != nil && r.earlier != "" {
+		return ""
+	}
+	return g.cannot
+}
+
 // bar is what is to be reached, blank where nothing is.
 func (g goal) bar(value float64) string {
 	if g.told {
@@ -96,13 +105,13 @@ func (r *results) reach() string {
 	for _, g := range goals() {
 		value, measured := g.value(r)
 		if !measured {
-			if g.cannot != "" {
-				fmt.Fprintf(&out, "| %s | %s | %s | not measured: %s | |\n", g.what, g.bar(g.least), g.bar(g.aim), g.cannot)
+			if excuse := g.excuse(r); excuse != "" {
+				fmt.Fprintf(&out, "| %s | %s | %s | not measured: %s | |\n", g.what, g.bar(g.least), g.bar(g.aim), excuse)
 			}
 			continue
 		}
 		verdict := g.verdict(value)
-		if void || !r.says(g.at) {
+		if void || !r.says(g.at) || g.noise != nil && g.noise(r) > g.least {
 			verdict = "void"
 		}
 		if verdict == notMet {

@@ -71,7 +71,7 @@ func (r *results) void() []string {
 			reasons = append(reasons, fmt.Sprintf("what wrk sent before %s: %s requests failed or had a status that was not expected", g.heading(), grouped(odd)))
 		}
 		floor, measured := r.ratio(g.title, g.load, nameNothing, nameBare)
-		if measured && (floor < noiseFloor || floor > 1/noiseFloor) {
+		if g.paced == nil && measured && (floor < noiseFloor || floor > 1/noiseFloor) {
 			reasons = append(reasons, fmt.Sprintf("%s (%s) had %.3f of what bare Caddy had: the machine was not quiet enough",
 				nameNothing, g.heading(), floor))
 		}
