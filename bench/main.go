@@ -33,6 +33,7 @@ type options struct {
 	plot     string
 	profiles string
 	against  string
+	only     string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -45,6 +46,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.plot, "plot", "", "the file for the plot (SVG); none: no plot")
 	flags.StringVar(&o.profiles, "profiles", "", "the folder for CPU profiles; none: no profiles")
 	flags.StringVar(&o.against, "against", "", "an earlier commit to compare with; none: no comparison")
+	flags.StringVar(&o.only, "only", "", "measure only tables whose headings contain this; none: all")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

@@ -59,12 +59,18 @@ func (l *laboratory) turn(ctx context.Context, r *results, at spot, round int) e
 	return nil
 }
 
-// spots are all cells, those of a group next to each other.
+// spots are all cells, those of a group next to each other, and as often as the
+// group has turns, there and back.
 func spots(p plan) []spot {
 	var all []spot
 	for i, g := range p.groups {
+		order := make([]spot, len(g.cells))
 		for j := range g.cells {
-			all = append(all, spot{i, j})
+			order[j] = spot{i, j}
+		}
+		for range max(1, g.turns) {
+			all = append(all, order...)
+			slices.Reverse(order)
 		}
 	}
 	return all

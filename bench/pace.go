@@ -33,15 +33,19 @@ type paced struct {
 }
 
 // felt is what users feel: bare Caddy, and what others add to its times, where
-// nobody waits for want of a processor.
-func felt(tenants int) group {
-	g := group{title: titleFelt, load: load{tenants: tenants}, cells: cells(answerProxy, nameBare, nameNothing, namePing, nameStrict)}
+// nobody waits for want of a processor. Many short turns tell more than few long
+// ones: what disturbs one of them does not disturb the median of the differences.
+func felt(tenants, turns int) group {
+	g := group{
+		title: titleFelt, load: load{tenants: tenants}, cells: cells(answerProxy, nameBare, nameNothing, namePing, nameStrict),
+		seconds: 1, turns: turns,
+	}
 	g.paced = &paced{base: g.cells[0], connections: wrkConnections}
 	for i := range g.cells {
 		g.cells[i].times = halfLoad
 	}
 	g.note = "What users feel. Requests are due at fixed times, half as many as wrk got from bare Caddy in the same round, and times count from when a request was due. " +
-		"*More* is the median of the differences to the first line within each round. *Sent late* (p50 / p99) is the error of the generator: " +
+		"Each turn takes 1 s, and *more* is the median of the differences to the first line within each turn. *Sent late* (p50 / p99) is the error of the generator: " +
 		"how long after it was due a request was sent for which a connection was free. The generator's processor time is beside that."
 	return g
 }

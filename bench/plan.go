@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,6 +35,7 @@ type group struct {
 	cells   []cell
 	seconds int    // of each measurement; 0: as the plan says
 	rounds  int    // 0: as the plan says
+	turns   int    // how often each is measured in a round; 0: once
 	paced   *paced // requests are due at fixed times; nil: wrk sends them
 	note    string // what is to be said of it
 }
@@ -166,7 +168,16 @@ func planOf(o options) (plan, error) {
 	if o.against != "" {
 		p.compare()
 	}
-	return p, nil
+	return p, p.restrict(o.only)
+}
+
+// restrict leaves the groups whose headings contain the text.
+func (p *plan) restrict(text string) error {
+	p.groups = slices.DeleteFunc(p.groups, func(g group) bool { return !strings.Contains(g.heading(), text) })
+	if len(p.groups) == 0 {
+		return fmt.Errorf("reading arguments: -only %q is in no heading of the plan", text)
+	}
+	return nil
 }
 
 // compare puts the earlier commit next to ours, where no processor is left and
