@@ -16,6 +16,7 @@ type line struct {
 	cell    cell
 	samples []sample
 	base    []sample // of the first line
+	most    []sample // what wrk got, where requests are due at fixed times
 }
 
 func (l line) median(figure func(sample) float64) float64 { return median(of(l.samples, figure)) }
@@ -82,10 +83,16 @@ func costColumns() []column {
 // overColumns are what an overload does.
 func overColumns() []column {
 	return []column{
-		{"by Redis/s", func(l line) string { return grouped(int64(l.median(sample.redisPerSecond))) }},
-		{"of the first", func(l line) string { return fmt.Sprintf("%.3f", pairedOf(l.samples, l.base, sample.redisPerSecond)) }},
+		{"by Redis/s", func(l line) string { return grouped(int64(l.median(sample.byRedis))) }},
+		{"of the maximum", func(l line) string { return fmt.Sprintf("%.3f", pairedOf(l.samples, l.most, sample.byRedis)) }},
 		{"breaker openings", func(l line) string {
-			return fmt.Sprintf("%.0f", l.median(func(s sample) float64 { return float64(s.opened) }))
+			if !l.cell.site.asksRedis() {
+				return ""
+			}
+			return fmt.Sprint(openings(l.samples))
+		}},
+		{"failed", func(l line) string {
+			return fmt.Sprintf("%.1f %%", 100*l.median(func(s sample) float64 { return float64(s.broken+s.statuses) / float64(max(1, s.due)) }))
 		}},
 		{"never sent", func(l line) string {
 			return fmt.Sprintf("%.1f %%", 100*l.median(func(s sample) float64 { return float64(s.unsent) / float64(max(1, s.due)) }))

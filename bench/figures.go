@@ -44,8 +44,22 @@ func (s sample) unanswered() float64 {
 // duePerSecond is how many requests were due, where they were at fixed times.
 func (s sample) duePerSecond() float64 { return float64(s.due) / s.length.Seconds() }
 
-// redisPerSecond is how many decisions Redis made.
-func (s sample) redisPerSecond() float64 { return float64(s.redis) / s.took.Seconds() }
+// byRedis is how many requests a second were decided by Redis: by what ours counts,
+// and by its calls where a gateway has one for each request.
+func (s sample) byRedis() float64 {
+	if s.counted {
+		return float64(s.redis) / s.took.Seconds()
+	}
+	return s.callsPerSecond()
+}
+
+// openings is how often the breaker has opened, in all of them together.
+func openings(samples []sample) (opened int64) {
+	for _, s := range samples {
+		opened += s.opened
+	}
+	return opened
+}
 
 // callsPerRequest is how many calls Redis had for each.
 func (s sample) callsPerRequest() float64 { return s.each(float64(s.calls)) }

@@ -73,6 +73,15 @@ func TestBeyondComparesWhatTwoAdd(t *testing.T) {
 	require.False(t, measured)
 }
 
+func TestDecisionsByRedis(t *testing.T) {
+	t.Parallel()
+	s := sample{shot: shot{took: 2 * time.Second}, reading: reading{calls: 10, counts: counts{redis: 100, opened: 1}}}
+	require.Equal(t, 5.0, s.byRedis(), "a handler with PINGs has one call for each")
+	s.counted = true
+	require.Equal(t, 50.0, s.byRedis(), "ours has fewer, and counts")
+	require.EqualValues(t, 2, openings([]sample{s, s}))
+}
+
 func TestFloodCountsRefusals(t *testing.T) {
 	t.Parallel()
 	s := sample{shot: shot{requests: 1000, statuses: 900, took: 2 * time.Second}}
@@ -87,6 +96,9 @@ func TestSurprises(t *testing.T) {
 	ordinary := cell{name: nameAlone}
 	require.Zero(t, ordinary.surprises(shot{requests: 10, took: time.Second}))
 	require.EqualValues(t, 3, ordinary.surprises(shot{requests: 10, statuses: 2, broken: 1, took: time.Second}))
+
+	pinged := cell{name: namePinged}
+	require.Zero(t, pinged.surprises(shot{requests: 10, statuses: 10}), "an overload of PINGs is told, and not what is measured")
 
 	ours, refuses := cell{name: nameStrict, flood: true}, cell{name: nameRefuse, flood: true}
 	require.Zero(t, ours.surprises(shot{requests: 10_000, statuses: 9_800, took: time.Second}), "200 may pass in a second")

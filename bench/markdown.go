@@ -53,7 +53,7 @@ func (r *results) table(group int) string {
 	}
 	out.WriteString("\n|" + strings.Repeat(" --- |", len(columns)) + "\n")
 	for i, c := range g.cells {
-		l := line{c, r.samples[group][i], r.samples[group][0]}
+		l := line{c, r.samples[group][i], r.samples[group][0], r.bases[group]}
 		out.WriteString("|")
 		for _, column := range columns {
 			fmt.Fprintf(&out, " %s |", column.show(l))

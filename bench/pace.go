@@ -50,17 +50,21 @@ func felt(tenants, turns int) group {
 	return g
 }
 
-// overload is more than our strict gateway can do, and as much as it can.
+// overload is more than our strict gateway can do, and as much as it can. The
+// handler with PINGs tells what is possible at all: it never decides by itself.
 func overload(tenants, seconds, rounds int) group {
-	strict := cells(answerProxy, nameStrict)[0]
-	strict.site.nice = overNice
+	both := cells(answerProxy, nameStrict, namePing)
+	strict, ping := both[0], both[1]
+	strict.site.nice, ping.site.nice = overNice, overNice
 	most, beyond := strict, strict
 	most.name, most.times = nameMost, 1
 	beyond.name, beyond.times = nameBeyond, overTimes
+	ping.name, ping.times = namePinged, overTimes
 	return group{
-		title: titleOverload, load: load{tenants: tenants}, cells: []cell{most, beyond}, seconds: seconds, rounds: rounds,
+		title: titleOverload, load: load{tenants: tenants}, cells: []cell{most, beyond, ping}, seconds: seconds, rounds: rounds,
 		paced: &paced{base: strict, connections: overConnections, rest: overRest},
-		note: "Requests are due at fixed times, 1.0 and 1.5 times as many as wrk got from this gateway in the same round, on up to 1,024 connections; times count from when a request was due. " +
+		note: "Requests are due at fixed times, 1.0 and 1.5 times as many as wrk got from ours in the same round, on up to 1,024 connections; times count from when a request was due. " +
+			"*Of the maximum* are decisions by Redis, of those that wrk got. The handler with PINGs has as many requests as ours at 1.5 ×, and shows what the machine can do. " +
 			"The gateway runs with `nice -n 10`: so Redis keeps its share of the cores, and the service and the generator theirs. " +
 			"*Never sent* are requests for which no connection became free while the load lasted.",
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func made(t *testing.T, name string) *results {
 					r.bases[at.group] = append(r.bases[at.group], rates(40_000)...)
 				}
 			}
-			s.redis, s.gatewayCPU = s.requests, made20[g.cells[at.cell].name]
+			s.redis, s.counted, s.gatewayCPU = s.requests, true, made20[g.cells[at.cell].name]
 			r.add(at, s)
 		}
 	}
@@ -174,6 +175,104 @@ func TestVoid(t *testing.T) {
 	broken.samples[0][3][1].unexpected = 1234
 	require.Contains(t, broken.markdown(), "**VOID.** ours, in memory (Static answer, 100,000 tenants, uniform): 1,234 requests failed")
 	require.ErrorIs(t, broken.unexpected(), errUnexpected)
+}
+
+// groupOf is the number of the group with that title.
+func groupOf(t *testing.T, r *results, title string) int {
+	t.Helper()
+	at := slices.IndexFunc(r.plan.groups, func(g group) bool { return g.title == title })
+	require.GreaterOrEqual(t, at, 0)
+	return at
+}
+
+func TestWhatUsersFeel(t *testing.T) {
+	t.Parallel()
+	r := made(t, planQuick)
+	felt := groupOf(t, r, titleFelt)
+	for i, cell := range r.plan.groups[felt].cells {
+		add := map[string]time.Duration{nameNothing: 50 * time.Microsecond, namePing: 300 * time.Microsecond, nameStrict: 340 * time.Microsecond}[cell.name]
+		for j := range r.samples[felt][i] {
+			slow := time.Duration(j) * time.Second // each turn is slower than the last, for all
+			r.samples[felt][i][j].p50, r.samples[felt][i][j].p99 = slow+add, slow+2*add
+		}
+	}
+	text := r.markdown()
+	require.Contains(t, text, "half of bare Caddy's rate: p50 added by Redis, beyond what a PING adds, ms | 0.100 | 0.000 | 0.040 | met |")
+	require.Contains(t, text, "half of bare Caddy's rate: p99 added by Redis, beyond what a PING adds, ms | 0.100 | 0.000 | 0.080 | met |")
+	require.Contains(t, text, "the same: added to bare Caddy's by a PING |  |  | 0.300 | for information |")
+	require.Contains(t, text, "| +0.340 ms | +0.680 ms |")
+	require.Contains(t, text, "wrk got 40,000 (40,000–40,000) a second from bare Caddy.")
+
+	for j := range r.samples[felt][1] {
+		r.samples[felt][1][j].p99 += 200 * time.Microsecond
+	}
+	require.Contains(t, r.reach(), "p99 added by Redis, beyond what a PING adds, ms | 0.100 | 0.000 | 0.080 | void |", "a handler that does nothing adds as much")
+	require.Contains(t, r.reach(), "p50 added by Redis, beyond what a PING adds, ms | 0.100 | 0.000 | 0.040 | met |")
+
+	for j := range r.samples[felt][2] {
+		r.samples[felt][2][j].due *= 2
+	}
+	require.Contains(t, r.markdown(), "one PING (`reverse_proxy` at half of bare Caddy's rate, 100,000 tenants, uniform) left 50 % of the requests unanswered")
+	require.Contains(t, r.reach(), "p50 added by Redis, beyond what a PING adds, ms | 0.100 | 0.000 | 0.040 | void |")
+}
+
+func TestOverloadIsComparedWithTheMaximum(t *testing.T) {
+	t.Parallel()
+	r := made(t, planFull)
+	over := groupOf(t, r, titleOverload)
+	require.Len(t, r.samples[over][1], 3, "it has rounds of its own")
+	for i := range r.samples[over][1] {
+		most, least := &r.samples[over][0][i], &r.samples[over][1][i]
+		r.bases[over][i].redis, r.bases[over][i].counted = 20_000, true
+		// Redis is not asked any more at 1.0 × already: that is no excuse at 1.5 ×.
+		most.redis, most.opened, least.redis, least.local = 2_000, 1, 1_000, 19_000
+	}
+	text := r.reach()
+	require.Contains(t, text, "decisions by Redis, of those at the maximum | 0.60 | 0.90 | 0.05 | **not met** |")
+	require.Contains(t, text, "the same at 1.0 ×, due at fixed times too |  |  | 0.10 | for information |")
+	require.Contains(t, text, "decided in memory at 1.5 ×, % |  |  | 95.0 | for information |")
+	require.Contains(t, text, "breaker openings at 1.0 × and 1.5 ×, all rounds together | 0 | 0 | 3 | **not met** |")
+	require.Empty(t, r.caveats(), "what is looked for is no excuse for other rows")
+}
+
+func TestAnEarlierCommitStandsNextToOurs(t *testing.T) {
+	t.Parallel()
+	r := made(t, planFull)
+	require.Contains(t, r.reach(), "of the earlier commit's | 0.75 | 0.50 | 0.60 | met |", "(40 - 25) of (50 - 25) µs")
+	require.Contains(t, r.markdown(), "The earlier commit is 0123abc,")
+	alone, err := planOf(options{plan: planFull})
+	require.NoError(t, err)
+	with := newResults(alone)
+	require.Contains(t, with.reach(), "of the earlier commit's | 0.75 | 0.50 | not measured: name an earlier commit with `-against` | |")
+	count := 0
+	for _, g := range r.plan.groups {
+		for i, c := range g.cells {
+			if c.name == nameEarlier {
+				count++
+				require.Equal(t, nameStrict, g.cells[i-1].name)
+				require.Equal(t, g.cells[i-1].times, c.times)
+			}
+		}
+	}
+	require.Equal(t, 2, count)
+}
+
+func TestOnlySomeTables(t *testing.T) {
+	t.Parallel()
+	p, err := planOf(options{plan: planFull, only: "half of bare"})
+	require.NoError(t, err)
+	require.Len(t, p.groups, 1)
+	_, err = planOf(options{plan: planFull, only: "nothing like it"})
+	require.ErrorContains(t, err, `-only "nothing like it" is in no heading`)
+	r := newResults(p)
+	r.memory = map[string]int64{namePeer: 2400e6}
+	require.NotContains(t, r.reach(), "resident memory", "what was not measured reaches nothing")
+}
+
+func TestTurnsGoThereAndBack(t *testing.T) {
+	t.Parallel()
+	p := plan{groups: []group{{cells: make([]cell, 2), turns: 2}, {cells: make([]cell, 1)}}}
+	require.Equal(t, []spot{{0, 0}, {0, 1}, {0, 1}, {0, 0}, {1, 0}}, spots(p))
 }
 
 func TestCaution(t *testing.T) {

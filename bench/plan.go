@@ -108,6 +108,7 @@ const (
 	nameEarlier  = "ours, Redis, of the earlier commit"
 	nameMost     = "ours, Redis, at 1.0 × its maximum"
 	nameBeyond   = "ours, Redis, at 1.5 × its maximum"
+	namePinged   = "a handler that sends one PING, at as much"
 )
 
 // The titles of the groups.

@@ -34,7 +34,7 @@ func (r *results) svg() string {
 		fmt.Fprintf(&bars, `<text class="text head" x="24" y="%d">%s</text>`+"\n", y-plotLine/2, plain(g.title))
 		longest := r.fastest(i)
 		for j, c := range g.cells {
-			bars.WriteString(bar(line{c, r.samples[i][j], r.samples[i][0]}, y, longest))
+			bars.WriteString(bar(line{c, r.samples[i][j], r.samples[i][0], nil}, y, longest))
 			y += plotLine
 		}
 	}

@@ -29,6 +29,16 @@ func (r *results) add(at spot, s sample) {
 	r.samples[at.group][at.cell] = append(r.samples[at.group][at.cell], s)
 }
 
+// findBases returns what wrk got where requests are due at fixed times.
+func (r *results) findBases(title string, l load) []sample {
+	for i, g := range r.plan.groups {
+		if g.title == title && g.load == l {
+			return r.bases[i]
+		}
+	}
+	return nil
+}
+
 // find returns the samples of a gateway in a group, nil where it was not measured.
 func (r *results) find(title string, l load, name string) []sample {
 	for i, g := range r.plan.groups {
