@@ -24,10 +24,10 @@ func (l line) median(figure func(sample) float64) float64 { return median(of(l.s
 // columnsOf are those of a group's table.
 func columnsOf(g group) []column {
 	var columns []column
-	switch {
-	case g.title == titleFelt:
+	switch g.title {
+	case titleFelt:
 		columns = slices.Concat(rateColumns(g), timeColumns(), moreColumns(), costColumns(), generatorColumns())
-	case g.title == titleOverload:
+	case titleOverload:
 		columns = slices.Concat(rateColumns(g), overColumns(), timeColumns(), costColumns(), generatorColumns())
 	default:
 		columns = slices.Concat(rateColumns(g), timeColumns(), costColumns())

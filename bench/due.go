@@ -23,7 +23,7 @@ func newGenerator(dir string) generator { return generator{filepath.Join(dir, "d
 func (g generator) fire(ctx context.Context, l due.Load) (shot, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Length+time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, g.binary, "-addr", l.Addr, "-tenants", strconv.Itoa(l.Tenants), //nolint:gosec // built by this program
+	cmd := exec.CommandContext(ctx, g.binary, "-addr", l.Addr, "-tenants", strconv.Itoa(l.Tenants),
 		"-rate", strconv.FormatFloat(l.PerSecond, 'f', 3, 64), "-length", l.Length.String(), "-connections", strconv.Itoa(l.Connections))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

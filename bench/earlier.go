@@ -37,7 +37,7 @@ func (e *earlier) build(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("reading the versions to build with: %w", err)
 		}
-		if err := os.WriteFile(to, text, 0o600); err != nil {
+		if err := os.WriteFile(to, text, 0o600); err != nil { //nolint:gosec // in the folder of this run
 			return fmt.Errorf("writing the versions to build with: %w", err)
 		}
 	}

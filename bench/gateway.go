@@ -33,7 +33,7 @@ func startGateway(s site, binary, name string, p places) (*gateway, error) {
 	if s.nice > 0 {
 		command = append([]string{"nice", "-n", strconv.Itoa(s.nice)}, command...)
 	}
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec // a build of this program's
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "HOME="+p.dir, "XDG_DATA_HOME="+p.dir, "XDG_CONFIG_HOME="+p.dir)
 	cmd.Env = append(cmd.Env, strings.Fields(s.env)...)
 	process, err := launch(cmd, name, filepath.Join(p.dir, "log"))

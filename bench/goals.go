@@ -121,7 +121,7 @@ func feltGoals() []goal {
 			return added(over, under, figure), len(over) > 0 && len(under) > 0
 		}}
 	}
-	var all []goal
+	all := make([]goal, 0, 6)
 	for _, quantile := range []struct {
 		name   string
 		figure func(sample) float64

@@ -15,7 +15,7 @@ import (
 )
 
 // made20 is what 20,000 requests take of a gateway's processor, where that counts.
-var made20 = map[string]time.Duration{ //nolint:gochecknoglobals // a table
+var made20 = map[string]time.Duration{
 	nameNothing: 500 * time.Millisecond, nameStrict: 800 * time.Millisecond, nameEarlier: time.Second,
 }
 

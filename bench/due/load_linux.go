@@ -113,7 +113,7 @@ func (g *generator) connect(index int) error {
 		c.fd = -1
 		return err
 	}
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)} //nolint:gosec // up to MaxConnections
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
 	if err := unix.EpollCtl(g.epoll, unix.EPOLL_CTL_ADD, c.fd, &event); err != nil {
 		return os.NewSyscallError("epoll_ctl", err)
 	}
@@ -227,7 +227,7 @@ func (g *generator) sleep(events []unix.EpollEvent) error {
 // wait is epoll_wait without a word to Go's scheduler. That would take the thread
 // for one that blocks, and look after it 50,000 times a second.
 func wait(epoll int, events []unix.EpollEvent) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), //nolint:gosec // as in unix.EpollWait
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])),
 		uintptr(len(events)), uintptr(glance.Milliseconds()), 0, 0)
 	switch errno {
 	case 0:
