@@ -216,7 +216,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
 	}
 	if s.app.client != nil {
-		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
+		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "remembered")
 		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
 		status := s.app.client.Status()
 		if len(status.Nodes) == 0 {
