@@ -40,7 +40,8 @@ func BenchmarkServer(b *testing.B) {
 // benchServer is what Caddy makes of a server with one handler before its answer.
 func benchServer(b *testing.B, handler string) *http.Server {
 	b.Helper()
-	ctx, err := provisionContext(&caddy.Config{AppsRaw: caddy.ModuleMap{"http": json.RawMessage(
+	quiet := &caddy.Logging{Logs: map[string]*caddy.CustomLog{"default": {BaseLog: caddy.BaseLog{Level: "ERROR"}}}}
+	ctx, err := provisionContext(&caddy.Config{Logging: quiet, AppsRaw: caddy.ModuleMap{"http": json.RawMessage(
 		`{"servers":{"s":{"listen":["127.0.0.1:0"],"automatic_https":{"disable":true},
 		"routes":[{"handle":[` + handler + `,{"handler":"static_response","body":"ok"}]}]}}}`)}})
 	require.NoError(b, err)
