@@ -12,11 +12,11 @@ import (
 
 // bucketAnswer is what is known of a bucket, in Redis and here.
 type bucketAnswer struct {
-	Keys     []string        `json:"redis_keys,omitempty"`
-	Redis    *stateAnswer    `json:"redis,omitempty"`
-	Memory   []refusalAnswer `json:"memory,omitempty"`
-	Prefetch int64           `json:"prefetch,omitempty"`
-	Local    *stateAnswer    `json:"local"`
+	Keys       []string        `json:"redis_keys,omitempty"`
+	Redis      *stateAnswer    `json:"redis,omitempty"`
+	Remembered []refusalAnswer `json:"remembered,omitempty"`
+	Prefetch   int64           `json:"prefetch,omitempty"`
+	Local      *stateAnswer    `json:"local"`
 }
 
 // stateAnswer is the state of a bucket, or why it could not be asked for.
@@ -55,7 +55,7 @@ func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket) *bucketAn
 		key := inRedis.RedisKey(part.Key, part.Rule.Algorithm)
 		answer.Keys = append(answer.Keys, key)
 		if known := e.app.memory.refusals.Refusal(part); known.For > 0 {
-			answer.Memory = append(answer.Memory, refusalAnswer{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
+			answer.Remembered = append(answer.Remembered, refusalAnswer{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
 		}
 	}
 	answer.Prefetch = e.app.memory.ahead.InHand(bucket)

@@ -175,7 +175,7 @@ func TestExplainIsWhatTheNextRequestGets(t *testing.T) {
 	}
 	t.Log(outcomes)
 	for _, outcome := range []string{
-		"granted redis", "granted local", "refused redis", "refused memory", "refused local", "allowed none",
+		"granted redis", "granted local", "refused redis", "refused remembered", "refused local", "allowed none",
 		"shadow redis", "unlimited ", "denied ", "unauthorized ", "allowed ",
 	} {
 		require.Positive(t, outcomes[outcome], "the states are of every kind: %s", outcome)

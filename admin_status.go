@@ -101,7 +101,7 @@ func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 		answer.Routes = []string{}
 	}
 	if app.client != nil {
-		answer.Memory.Keys["memory"] = app.memory.refusals.Len()
+		answer.Memory.Keys["remembered"] = app.memory.refusals.Len()
 		answer.Memory.Keys["prefetch"] = app.memory.ahead.Len()
 		answer.Fallback = app.fallbackWord()
 		answer.Redis = &redisStatus{

@@ -36,7 +36,7 @@ func init() {
 // `{http.rate_limit.tenant}` | The tenant that was charged
 // `{http.rate_limit.route}` | The route that was charged
 // `{http.rate_limit.remaining}` | The whole tokens that are left
-// `{http.rate_limit.source}` | Who decided: `redis`, `memory`, `prefetch`, `local` or `none`
+// `{http.rate_limit.source}` | Who decided: `redis`, `remembered`, `prefetch`, `local` or `none`
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
@@ -174,17 +174,13 @@ func (h *Handler) Validate() error {
 // ServeHTTP lets the request pass to next if the tenant's bucket of every route
 // has what the request costs, and refuses it otherwise.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	started := time.Now()
+	started := sinceStart()
 	current := answerOf(r)
-	if current == nil {
-		current = new(answer)
-	}
 	if current.closed {
 		return current.pass(w, r, next)
 	}
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	rules := h.app.rules(r.Context())
-	who, means, err := h.identify(r, repl, rules)
+	who, means, err := h.identify(r, current.repl, rules)
 	switch {
 	case err != nil:
 		return current.close(r, http.StatusBadRequest, err)
@@ -204,7 +200,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(current.charges) == from {
 		return current.pass(w, r, next)
 	}
-	cost, err := h.cost.of(repl)
+	cost, err := h.cost.of(current.repl)
 	if err != nil {
 		return current.close(r, http.StatusBadRequest, err)
 	}
@@ -212,8 +208,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err := h.decide(r, current, from, cost); err != nil {
 		return err
 	}
-	current.publish(r)
-	h.account(current.charges[from:], time.Since(started))
+	current.publish()
+	h.account(current.charges[from:], sinceStart()-started)
 	violated := current.violated(from)
 	if violated < 0 {
 		h.tellShadows(r, current.charges[from:])
@@ -249,10 +245,12 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		if !matched {
 			continue
 		}
-		who, err := zone.visitor(r, who)
-		if err != nil {
-			current.charges = current.charges[:from]
-			return current.close(r, http.StatusBadRequest, err)
+		who := who
+		if zone.key != nil {
+			if who, err = zone.visitor(r, current.repl); err != nil {
+				current.charges = current.charges[:from]
+				return current.close(r, http.StatusBadRequest, err)
+			}
 		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
 		if current.charged(key) {

@@ -17,16 +17,17 @@ import (
 // zone is one limit of a handler: one bucket for each tenant. A handler with
 // routes has a zone for each of them, and all ask for the same tenant.
 type zone struct {
-	name     string                // in labels, logs and headers
-	route    string                // in keys and rules
-	match    caddyhttp.MatcherSets // which requests it limits; none: all
-	key      *keySource            // whom, nil: the handler's tenant
-	defaults limit.Rule            // what a rule does not name
-	fallback limit.Rule            // the rule where no other is found
-	counts   *routeMetrics         // nil: nothing is counted
-	logKey   bool                  // whether logs and spans may name the tenant
-	single   bool                  // whether its bucket is the only one of a request, at a cost of 1
-	layout   *layout               // of the route's buckets in Redis
+	name         string                // in labels, logs and headers
+	route        string                // in keys and rules
+	match        caddyhttp.MatcherSets // which requests it limits; none: all
+	key          *keySource            // whom, nil: the handler's tenant
+	defaults     limit.Rule            // what a rule does not name
+	fallback     limit.Rule            // the rule where no other is found
+	fallbackText string                // its capacity in headers; blank: not known
+	counts       *routeMetrics         // nil: nothing is counted
+	logKey       bool                  // whether logs and spans may name the tenant
+	single       bool                  // whether its bucket is the only one of a request, at a cost of 1
+	layout       *layout               // of the route's buckets in Redis
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 }
@@ -58,6 +59,15 @@ func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
 	return z.alone(rule)
 }
 
+// capacity returns a rule's capacity as headers tell it. That of most requests is
+// the zone's own, whose text is there already.
+func (z *zone) capacity(n int64) string {
+	if n == z.fallback.Capacity && z.fallbackText != "" {
+		return z.fallbackText
+	}
+	return number(n)
+}
+
 // provisionZones makes the zones, of each route or as the configuration says.
 func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	if len(h.RateLimits) > 0 {
@@ -70,6 +80,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	}
 	for _, zone := range h.zones {
 		zone.logKey = h.LogKey
+		zone.fallbackText = number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
 		if zone.layout.join(zone) {
 			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",

@@ -191,5 +191,5 @@ func TestChainUnderRace(t *testing.T) {
 	passed := time.Duration(clock.Now().UnixNano())
 	require.LessOrEqual(t, granted.Load(), capacity+int64(passed.Seconds()*capacity))
 	require.GreaterOrEqual(t, granted.Load(), int64(capacity-2*100), "but for what was in hand and dropped")
-	require.Positive(t, sources[limit.SourceMemory].Load())
+	require.Positive(t, sources[limit.SourceRemembered].Load())
 }

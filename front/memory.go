@@ -44,7 +44,7 @@ type Memory struct {
 	Clock func() time.Time
 }
 
-// Take refuses with SourceMemory where a refusal is known to hold, with the states
+// Take refuses with SourceRemembered where a refusal is known to hold, with the states
 // of the buckets as they were last seen and waits that count from then; it does so
 // for several buckets where one is known to refuse and something is known of all.
 // All else is Next's decision. A request waits for another's answer once, and if
@@ -182,7 +182,7 @@ func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64)
 // refusal is the answer from what is known of all buckets.
 func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) limit.Decision {
 	now := m.Store.elapsed(m.Clock)
-	decision := limit.Decision{Source: limit.SourceMemory, First: held.Get(&keys[0]).state(req.Cost, now)}
+	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(&keys[0]).state(req.Cost, now)}
 	for i := range keys[1:] {
 		decision.Rest = append(decision.Rest, held.Get(&keys[i+1]).state(req.Cost, now))
 	}

@@ -25,7 +25,7 @@ func TestMemoryRefuses(t *testing.T) {
 		clock.Advance(t, 50*time.Millisecond)
 		d := one(t, memory, a)
 		require.Zero(t, d.Granted, "the grant that left too little has told")
-		require.Equal(t, limit.SourceMemory, d.Source)
+		require.Equal(t, limit.SourceRemembered, d.Source)
 	}
 	d := one(t, memory, a)
 	require.Equal(t, limit.State{RetryAfter: 250 * time.Millisecond, ResetAfter: 1250 * time.Millisecond}, d.First)
@@ -96,7 +96,7 @@ func TestA18RememberedRefusal(t *testing.T) {
 		require.Equal(t, int64(1), take(t, memory, 7, 1, a).Granted)
 		require.Zero(t, take(t, memory, 5, 1, a).Granted)
 		next.taken()
-		require.Equal(t, limit.SourceMemory, take(t, memory, 5, 1, a).Source)
+		require.Equal(t, limit.SourceRemembered, take(t, memory, 5, 1, a).Source)
 		require.Zero(t, next.taken())
 		d := one(t, memory, a)
 		require.Equal(t, int64(1), d.Granted)
@@ -129,7 +129,7 @@ func TestMemoryOfOtherCosts(t *testing.T) {
 		next.taken()
 		d := take(t, memory, c.cost, 1, a)
 		require.Equal(t, c.want, d.First.RetryAfter, c)
-		require.Equal(t, limit.SourceMemory, d.Source)
+		require.Equal(t, limit.SourceRemembered, d.Source)
 		require.Zero(t, next.taken())
 	}
 }
@@ -212,9 +212,9 @@ func TestMemoryForgets(t *testing.T) {
 		"capacity":  {changed(func(r *limit.Rule) { r.Capacity++ }), limit.SourceLocal},
 		"refill":    {changed(func(r *limit.Rule) { r.Refill *= 2 }), limit.SourceLocal},
 		"algorithm": {changed(func(r *limit.Rule) { r.Algorithm = limit.SlidingWindowLog }), limit.SourceLocal},
-		"mode":      {changed(func(r *limit.Rule) { r.Mode = limit.Shadow }), limit.SourceMemory},
-		"prefetch":  {changed(func(r *limit.Rule) { r.Prefetch = 7 }), limit.SourceMemory},
-		"unnamed":   {changed(func(r *limit.Rule) { r.Algorithm = 0 }), limit.SourceMemory},
+		"mode":      {changed(func(r *limit.Rule) { r.Mode = limit.Shadow }), limit.SourceRemembered},
+		"prefetch":  {changed(func(r *limit.Rule) { r.Prefetch = 7 }), limit.SourceRemembered},
+		"unnamed":   {changed(func(r *limit.Rule) { r.Algorithm = 0 }), limit.SourceRemembered},
 		"shard": {func(_ testing.TB, _ limit.Limiter, b *limit.Bucket) {
 			b.Key.Shard = 1
 		}, limit.SourceLocal},
@@ -291,7 +291,7 @@ func TestMemoryIsNotToldBefore(t *testing.T) {
 		require.Zero(t, one(t, memory, a).Granted)
 	}
 	require.Equal(t, int64(1), one(t, memory, old).Granted)
-	require.Equal(t, limit.SourceMemory, one(t, memory, a).Source)
+	require.Equal(t, limit.SourceRemembered, one(t, memory, a).Source)
 
 	// Also where that says that there is enough, after a reset.
 	next.after = func(limit.Request, limit.State) {
@@ -320,7 +320,7 @@ func TestMemoryCountsFromTheReply(t *testing.T) {
 	clock.Advance(t, 50*time.Millisecond)
 	require.Equal(t, limit.State{RetryAfter: 950 * time.Millisecond, ResetAfter: 950 * time.Millisecond}, one(t, memory, a).First)
 	clock.Advance(t, 849*time.Millisecond)
-	require.Equal(t, limit.SourceMemory, one(t, memory, a).Source)
+	require.Equal(t, limit.SourceRemembered, one(t, memory, a).Source)
 	clock.Advance(t, time.Millisecond)
 	require.Equal(t, int64(1), one(t, memory, a).Granted, "but is asked for as soon as there may be any")
 }
@@ -334,7 +334,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 
 	require.Equal(t, int64(1), one(t, memory, wide, narrow).Granted)
 	d := one(t, memory, wide, narrow)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, limit.State{Remaining: 9, ResetAfter: 100 * time.Second}, d.At(0))
 	require.Equal(t, limit.State{RetryAfter: 10 * time.Second, ResetAfter: 10 * time.Second}, d.At(1))
 	require.Equal(t, int64(1), next.taken())
@@ -342,7 +342,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 	require.Equal(t, int64(1), one(t, memory, third).Granted)
 	next.taken()
 	d = one(t, memory, narrow, third)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, 10*time.Second, d.At(0).RetryAfter)
 	require.Equal(t, 20*time.Second, d.At(1).RetryAfter, "the longest is known")
 	require.Zero(t, next.taken())
@@ -353,7 +353,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 	require.Equal(t, int64(5), d.At(1).Remaining, "asked, because nothing is known of one")
 	require.Equal(t, int64(1), next.taken())
 	d = one(t, memory, unknown, narrow)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, int64(5), d.At(0).Remaining)
 	require.Equal(t, int64(1), one(t, memory, wide).Granted, "what is not short is not refused")
 }

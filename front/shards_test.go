@@ -174,10 +174,10 @@ func TestShardsSource(t *testing.T) {
 		sources []limit.Source
 		want    limit.Source
 	}{
-		"granted":        {[]int64{0, 1}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceMemory},
-		"memory, redis":  {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceRedis}, limit.SourceRedis},
-		"redis, memory":  {[]int64{0, 0}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceRedis},
-		"memory, memory": {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceMemory}, limit.SourceMemory},
+		"granted":        {[]int64{0, 1}, []limit.Source{limit.SourceRedis, limit.SourceRemembered}, limit.SourceRemembered},
+		"memory, redis":  {[]int64{0, 0}, []limit.Source{limit.SourceRemembered, limit.SourceRedis}, limit.SourceRedis},
+		"redis, memory":  {[]int64{0, 0}, []limit.Source{limit.SourceRedis, limit.SourceRemembered}, limit.SourceRedis},
+		"memory, memory": {[]int64{0, 0}, []limit.Source{limit.SourceRemembered, limit.SourceRemembered}, limit.SourceRemembered},
 	} {
 		next := &fake{}
 		asked := 0

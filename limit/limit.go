@@ -101,8 +101,8 @@ const (
 	SourceRedis
 	// SourcePrefetch: a token taken ahead of time from Redis was spent.
 	SourcePrefetch
-	// SourceMemory: a refusal by Redis that is still known to hold.
-	SourceMemory
+	// SourceRemembered: a refusal by Redis that is still known to hold.
+	SourceRemembered
 	// SourceLocal: a bucket in this process, as the fallback or without Redis.
 	SourceLocal
 )
@@ -117,8 +117,8 @@ func (s Source) String() string {
 		return "redis"
 	case SourcePrefetch:
 		return "prefetch"
-	case SourceMemory:
-		return "memory"
+	case SourceRemembered:
+		return "remembered"
 	case SourceLocal:
 		return "local"
 	default:
