@@ -18,6 +18,7 @@ const ahead = int64(2 * time.Second / time.Microsecond)
 // goroutine.
 type Limiter struct {
 	buckets map[name]bucket
+	trims   bool // as Options.Trims says
 }
 
 type name struct {
@@ -83,7 +84,7 @@ func (l *Limiter) find(b limit.Bucket) bucket {
 	if l.buckets[of] == nil {
 		switch of.algorithm {
 		case limit.SlidingWindowLog:
-			l.buckets[of] = new(log)
+			l.buckets[of] = &log{trims: l.trims}
 		case limit.SlidingWindowCounter:
 			l.buckets[of] = new(counter)
 		default:
