@@ -14,7 +14,7 @@ type argument struct{ text []byte }
 // MarshalBinary returns the text.
 func (a *argument) MarshalBinary() ([]byte, error) { return a.text, nil }
 
-// packed is what the script is told of its entries, an argument for each, in the
+// packed is what the script is told, an argument for each of its entries, in the
 // layout of the header of take.lua.
 type packed struct {
 	numbers   []byte
@@ -24,17 +24,20 @@ type packed struct {
 // reset drops what was packed.
 func (p *packed) reset() { p.numbers, p.arguments = p.numbers[:0], p.arguments[:0] }
 
-// add packs an entry.
+// add packs an entry: as one of the script's or, where its keys are asked apart, as
+// one for each of them.
 func (p *packed) add(e *entry) {
-	begin := len(p.numbers)
 	w := e.first
-	p.append(float64(e.keys), float64(w.cost), float64(e.count))
-	for k := range w.rules {
-		rule := &w.rules[k]
-		algorithm := max(rule.Algorithm, limit.TokenBucket)
-		p.append(float64(algorithm), float64(rule.Capacity), rule.Refill, float64(rule.WindowMillis))
+	for k := 0; k < len(w.rules); k += w.together() {
+		begin := len(p.numbers)
+		p.append(float64(w.together()), float64(w.cost), float64(e.count))
+		for i := range w.rules[k : k+w.together()] {
+			rule := &w.rules[k+i]
+			algorithm := max(rule.Algorithm, limit.TokenBucket)
+			p.append(float64(algorithm), float64(rule.Capacity), rule.Refill, float64(rule.WindowMillis))
+		}
+		p.arguments = append(p.arguments, argument{p.numbers[begin:]})
 	}
-	p.arguments = append(p.arguments, argument{p.numbers[begin:]})
 }
 
 func (p *packed) append(numbers ...float64) {

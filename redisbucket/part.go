@@ -11,29 +11,32 @@ import (
 type part struct {
 	entries []entry
 	buckets int
+	answers int   // numbers granted: an entry's, or one for each of its keys
 	asking  bool  // a redirect sent it here
 	list    []any // the command
 	packed  packed
 	sent    *redis.RawWriteToCmd
 	reply   replyBuffer
+	granted []int64       // every answer, in order
 	states  []limit.State // of every bucket of every entry, in order
 	err     error         // why it was not decided
 }
 
 // fill makes the part one of these entries, whose first tells the slot.
 func (p *part) fill(entries []entry) {
-	p.entries, p.buckets, p.asking, p.err = entries, 0, entries[0].first.asking, nil
+	p.entries, p.buckets, p.answers, p.asking, p.err = entries, 0, 0, entries[0].first.asking, nil
 	for i := range entries {
 		p.buckets += int(entries[i].keys)
+		p.answers += entries[i].first.answers()
 	}
-	p.reply.expect(len(entries), p.buckets)
+	p.reply.expect(p.answers, p.buckets)
 }
 
 // reset drops what the part points to.
 func (p *part) reset() {
 	clear(p.list)
 	p.packed.reset()
-	p.entries, p.list, p.states, p.sent, p.err = nil, p.list[:0], p.states[:0], nil, nil
+	p.entries, p.list, p.granted, p.states, p.sent, p.err = nil, p.list[:0], p.granted[:0], p.states[:0], nil, nil
 }
 
 // encode makes the command, whose script is named later by command. The layout
@@ -79,11 +82,12 @@ func (p *part) share() {
 		}
 		return
 	}
-	states := p.states
+	granted, states := p.granted, p.states
 	for i := range p.entries {
 		e := &p.entries[i]
-		e.share(states[:e.keys])
-		states = states[e.keys:]
+		answers := e.first.answers()
+		e.share(granted[:answers], states[:e.keys])
+		granted, states = granted[answers:], states[e.keys:]
 	}
 }
 
