@@ -47,6 +47,10 @@ func New() *Limiter {
 
 // Take decides at a time in µs, with the source that the caller expects.
 func (l *Limiter) Take(now int64, req limit.Request) limit.Decision {
+	if req.Splits() {
+		all, _ := req.TakeEach(func(one limit.Request) (limit.Decision, error) { return l.Take(now, one), nil })
+		return all
+	}
 	buckets := make([]bucket, len(req.Buckets))
 	granted := req.Count
 	for i, b := range req.Buckets {

@@ -49,6 +49,9 @@ type Options struct {
 	// a window becomes longer. Default: it forgets all that has left the window.
 	Trims bool
 
+	// Apart has every request ask its buckets apart.
+	Apart bool
+
 	// Steps is how many requests the trace has. Default: 25.
 	Steps int
 }
@@ -104,6 +107,7 @@ func (w *walk) request() limit.Request {
 		Buckets: buckets,
 		Cost:    1 + int64(math.Pow(float64(capacity), w.random.Float64()*w.random.Float64()*1.1)-1),
 		Count:   []int64{0, 1, 1, 1, 1, 3, capacity}[w.random.IntN(7)],
+		Apart:   w.Apart,
 	}
 }
 
