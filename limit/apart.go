@@ -32,7 +32,7 @@ func NewApart(n int) Decision {
 }
 
 // Put makes a decision on one bucket that on bucket number i of d, which NewApart
-// has made. The buckets are put in in their order or in any other.
+// has made. The order in which they are put does not matter.
 func (d *Decision) Put(i int, part Decision) {
 	d.Each[i] = Grant{part.Granted, part.Source}
 	if i == 0 {
