@@ -83,18 +83,15 @@ func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64)
 			return nil
 		}
 	}
-	for i := range charges {
-		c := &charges[i]
-		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
-			continue
-		}
-		wanted.Buckets = []limit.Bucket{c.bucket}
-		decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
-		if err != nil {
-			return err
-		}
-		c.note(decision, decision.First, outcomeShadow)
+	if wanted.Buckets = shadows(charges, nil, cost); len(wanted.Buckets) == 0 {
+		return nil
 	}
+	wanted.Apart = true
+	decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
+	if err != nil {
+		return err
+	}
+	noteShadows(charges, decision)
 	return nil
 }
 

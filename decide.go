@@ -12,9 +12,9 @@ import (
 )
 
 // decide asks the limiters about the charges. The enforced ones are asked in one
-// call, so that all give or none; a shadow bucket never has a say in that, and is
-// asked by itself after the others have granted. It errs only where the client
-// has left.
+// call, so that all give or none. Shadow buckets never have a say in that: they are
+// asked after the others have granted, in one call and each by itself. It errs only
+// where the client has left.
 func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64) error {
 	charges := current.charges[from:]
 	wanted := limit.Request{Cost: cost, Count: 1, Deadline: h.deadline(charges)}
@@ -22,19 +22,40 @@ func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64)
 	if err != nil || !granted {
 		return err
 	}
+	if wanted.Buckets = shadows(charges, current.buckets[:0], cost); len(wanted.Buckets) == 0 {
+		return nil
+	}
+	wanted.Apart = true
+	decision, err := h.take(r.Context(), wanted)
+	if err != nil {
+		return err
+	}
+	noteShadows(charges, decision)
+	return nil
+}
+
+// shadows adds the buckets to the list that may not refuse the request and are asked.
+func shadows(charges []charge, buckets []limit.Bucket, cost int64) []limit.Bucket {
+	for i := range charges {
+		if c := &charges[i]; !c.enforced() && !c.tooLarge(cost, outcomeShadow) {
+			buckets = append(buckets, c.bucket)
+		}
+	}
+	return buckets
+}
+
+// noteShadows writes a decision into the charges that were asked for it.
+func noteShadows(charges []charge, decision limit.Decision) {
+	next := 0
 	for i := range charges {
 		c := &charges[i]
-		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
-			continue
+		if c.enforced() || c.outcome != outcomeUndecided {
+			continue // it costs too much to be asked
 		}
-		wanted.Buckets = []limit.Bucket{c.bucket}
-		decision, err := h.take(r.Context(), wanted)
-		if err != nil {
-			return err
-		}
-		c.note(decision, decision.First, outcomeShadow)
+		part := decision.Part(next)
+		c.note(part, part.First, outcomeShadow)
+		next++
 	}
-	return nil
 }
 
 // enforce asks about all buckets that may refuse the request. They are put into

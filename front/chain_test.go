@@ -64,6 +64,9 @@ type unsourced struct{ limit.Limiter }
 func (u unsourced) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
 	d, err := u.Limiter.Take(ctx, req)
 	d.Source = limit.SourceLocal
+	for i := range d.Each {
+		d.Each[i].Source = limit.SourceLocal
+	}
 	return d, err
 }
 

@@ -134,6 +134,9 @@ func (f *Failover) Reset(ctx context.Context, key limit.Key) error {
 
 // takeLocal asks the local buckets for this instance's share.
 func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Splits() { // as each has a cost of its own then
+		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return f.takeLocal(ctx, one) })
+	}
 	borrowed, _ := f.scratch.Get().(*[]limit.Bucket)
 	if borrowed == nil {
 		borrowed = new([]limit.Bucket)

@@ -98,6 +98,27 @@ func TestFailoverWithFailingPrimary(t *testing.T) {
 	})
 }
 
+// TestH6FailoverApart: of buckets that are asked apart, each gives its own share at a
+// cost of its own.
+func TestH6FailoverApart(t *testing.T) {
+	t.Parallel()
+	f := &front.Failover{Primary: down{}, Local: local(new(limittest.Clock)), Instances: front.Fixed(5)}
+	req := limit.Request{Buckets: []limit.Bucket{bucketOf(t, "a", 10, 0.001), bucketOf(t, "b", 100, 0.001), bucketOf(t, "c", 5, 0.001)}, Cost: 8, Count: 1, Apart: true}
+	for i, want := range [][]int64{{1, 1, 0}, {0, 1, 0}, {0, 0, 0}} {
+		d, err := f.Take(context.Background(), req)
+		require.NoError(t, err)
+		for k, granted := range want {
+			require.Equal(t, limit.Grant{Granted: granted, Source: limit.SourceLocal}, d.Grant(k), "%d, bucket %d", i, k)
+		}
+		require.Equal(t, []int64{12, 4, 4}[i], d.At(1).Remaining, i)
+	}
+	f.Fallback = front.FallbackDeny
+	d, err := f.Take(context.Background(), req)
+	require.NoError(t, err)
+	require.Equal(t, limit.Grant{}, d.Grant(2))
+	require.Equal(t, time.Second, d.At(2).RetryAfter)
+}
+
 func TestDecisionPassesThrough(t *testing.T) {
 	t.Parallel()
 	want := limit.Decision{Granted: 1, Source: limit.SourceRedis, First: limit.State{Remaining: 7, ResetAfter: time.Second}}

@@ -49,8 +49,13 @@ type Memory struct {
 // for several buckets where one is known to refuse and something is known of all.
 // All else is Next's decision. A request waits for another's answer once, and if
 // that is no refusal it asks for itself. The error is Next's, or says that ctx or
-// the request's deadline ended the wait. A look, with Count 0, always asks.
+// the request's deadline ended the wait. A look, with Count 0, always asks. Of
+// buckets that are asked apart, Next is asked once about those that are not known to
+// refuse.
 func (m *Memory) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Splits() {
+		return m.takeApart(ctx, &req)
+	}
 	if req.Count < 1 {
 		return m.ask(ctx, &req, true)
 	}

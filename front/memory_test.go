@@ -40,6 +40,44 @@ func TestMemoryRefuses(t *testing.T) {
 	require.Equal(t, int64(1), next.taken())
 }
 
+// TestH6MemoryApart: of buckets that are asked apart, Next is asked once, about those
+// that memory does not know to refuse.
+func TestH6MemoryApart(t *testing.T) {
+	t.Parallel()
+	clock := new(limittest.Clock)
+	next := &counted{Limiter: local(clock)}
+	memory := memoryOver(next, clock)
+	a, b, c := bucketOf(t, "a", 1, 0.5), bucketOf(t, "b", 2, 0.5), bucketOf(t, "c", 9, 0.5)
+	ask := func(buckets ...limit.Bucket) limit.Decision {
+		d, err := memory.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: 1, Apart: true})
+		require.NoError(t, err)
+		return d
+	}
+	redis, remembered := limit.SourceLocal, limit.SourceRemembered
+	for i, want := range [][]limit.Grant{
+		{{Granted: 1, Source: redis}, {Granted: 1, Source: redis}, {Granted: 1, Source: redis}},
+		{{Source: remembered}, {Granted: 1, Source: redis}, {Granted: 1, Source: redis}},
+		{{Source: remembered}, {Source: remembered}, {Granted: 1, Source: redis}},
+	} {
+		d := ask(a, b, c)
+		for k := range want {
+			require.Equal(t, want[k], d.Grant(k), "%d, bucket %d", i, k)
+		}
+		require.Equal(t, int64(8-i), d.At(2).Remaining)
+		require.Equal(t, int64(1), next.taken(), i)
+	}
+	d := ask(a, b)
+	require.Equal(t, remembered, d.Source)
+	require.Equal(t, 2*time.Second, d.At(1).RetryAfter)
+	require.Zero(t, next.taken(), "both are known to refuse")
+	require.Zero(t, one(t, memory, b).Granted, "and so they are for others")
+	require.Zero(t, next.taken())
+	require.NoError(t, memory.Reset(context.Background(), a.Key))
+	d = ask(a, b)
+	require.Equal(t, int64(1), d.Grant(0).Granted)
+	require.Equal(t, int64(1), next.taken())
+}
+
 // TestMemoryIsAskedOnceForEachToken: a flood costs about one question for each
 // token, and admits all that there are.
 func TestMemoryIsAskedOnceForEachToken(t *testing.T) {

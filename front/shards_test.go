@@ -336,3 +336,19 @@ func BenchmarkShards(b *testing.B) {
 		})
 	}
 }
+
+// TestH6ShardsApart splits one of several buckets that are asked apart.
+func TestH6ShardsApart(t *testing.T) {
+	t.Parallel()
+	shards := &front.Shards{Next: local(new(limittest.Clock))}
+	req := requestFor(sharded(t, 6, 0.001, 3), bucketOf(t, "b", 2, 0.001))
+	req.Apart = true
+	granted := [2]int64{}
+	for range 10 {
+		d, err := shards.Take(context.Background(), req)
+		require.NoError(t, err)
+		granted[0] += d.Grant(0).Granted
+		granted[1] += d.Grant(1).Granted
+	}
+	require.Equal(t, [2]int64{6, 2}, granted)
+}
