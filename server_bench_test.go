@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -134,9 +135,6 @@ func (*passing) CaddyModule() caddy.ModuleInfo {
 }
 
 func (p *passing) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	header := w.Header()
-	for name, values := range p.Fields {
-		header[name] = values
-	}
+	maps.Copy(w.Header(), p.Fields)
 	return next.ServeHTTP(w, r)
 }

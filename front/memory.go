@@ -13,7 +13,7 @@ import (
 // by one request at a time for as long again.
 const memorySpan = int64(time.Second)
 
-// MemoryStore is what Memory remembers, about 150 bytes for each bucket that had
+// MemoryStore is what Memory remembers, about 250 bytes for each bucket that had
 // too little left. It outlives the layers that work on it. Make one with
 // NewMemoryStore.
 type MemoryStore struct{ store[memo] }
