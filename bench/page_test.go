@@ -232,6 +232,10 @@ func TestOverloadIsComparedWithTheMaximum(t *testing.T) {
 	require.Contains(t, text, "the same at 1.0 ×, due at fixed times too |  |  | 0.10 | for information |")
 	require.Contains(t, text, "decided in memory at 1.5 ×, % |  |  | 95.0 | for information |")
 	require.Contains(t, text, "breaker openings at 1.0 × and 1.5 ×, all rounds together | 0 | 0 | 3 | **not met** |")
+	for i := range r.bases[over] {
+		r.bases[over][i].local = 1_000
+	}
+	require.Contains(t, r.reach(), "decisions by Redis, of those at the maximum | 0.60 | 0.90 | 0.05 | void |", "the maximum is none")
 	require.Empty(t, r.caveats(), "what is looked for is no excuse for other rows")
 }
 

@@ -13,10 +13,10 @@ type goal struct {
 	below      bool // whether less is better
 	digits     int
 	measured   func(*results) (float64, bool)
-	noise      func(*results) float64 // what nothing at all seems to add, nil where it is not asked
-	at         ratioAt                // the ratio that is measured, if it is one
-	cannot     string                 // why it cannot be measured, or not without an earlier commit
-	why        string                 // what keeps it from its bar, for where it is missed
+	loud       func(*results) bool // whether the machine was not quiet enough for it; nil: it is not asked
+	at         ratioAt             // the ratio that is measured, if it is one
+	cannot     string              // why it cannot be measured, or not without an earlier commit
+	why        string              // what keeps it from its bar, for where it is missed
 }
 
 // ratioGoal is a goal for a paired ratio.
@@ -111,7 +111,7 @@ func (r *results) reach() string {
 			continue
 		}
 		verdict := g.verdict(value)
-		if void || !r.says(g.at) || g.noise != nil && g.noise(r) > g.least {
+		if void || !r.says(g.at) || g.loud != nil && g.loud(r) {
 			verdict = "void"
 		}
 		if verdict == notMet {
