@@ -41,7 +41,7 @@ func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
 		case limit.Unlimited:
 		default:
 			key := limit.Key{Tenant: who.key, Route: zone.route}
-			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: e.rules.inForce(key, rule)}})
+			current.add(e.rules.charge(zone, key, who.shown, rule))
 		}
 	}
 	if len(current.charges) == 0 {
@@ -64,12 +64,14 @@ func (e *explanation) zones() []*zone {
 
 // foresee is Handler.decide, which it must agree with, without taking anything.
 func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64) error {
-	wanted := limit.Request{Cost: cost, Count: 1, Deadline: e.handler.deadline(charges)}
+	wanted := limit.Request{
+		Cost: payable(charges, cost), Count: 1, Deadline: e.handler.deadline(charges), Local: e.rules.ignorant(),
+	}
 	for i := range charges {
 		if !charges[i].enforced() {
 			continue
 		}
-		if charges[i].tooLarge(cost, outcomeRefused) {
+		if charges[i].tooLarge(wanted.Cost, outcomeRefused) {
 			return nil
 		}
 		wanted.Buckets = append(wanted.Buckets, charges[i].bucket)
@@ -85,7 +87,8 @@ func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64)
 	}
 	for i := range charges {
 		c := &charges[i]
-		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
+		wanted.Cost = c.payable(cost)
+		if c.enforced() || c.tooLarge(wanted.Cost, outcomeShadow) {
 			continue
 		}
 		wanted.Buckets = []limit.Bucket{c.bucket}

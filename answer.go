@@ -14,6 +14,7 @@ type charge struct {
 	zone    *zone
 	tenant  string // as placeholders tell it
 	bucket  limit.Bucket
+	whole   int64 // capacity of the rule that all regions share
 	state   limit.State
 	source  limit.Source
 	outcome outcome

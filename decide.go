@@ -13,18 +13,19 @@ import (
 
 // decide asks the limiters about the charges. The enforced ones are asked in one
 // call, so that all give or none; a shadow bucket never has a say in that, and is
-// asked by itself after the others have granted. It errs only where the client
-// has left.
-func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64) error {
+// asked by itself after the others have granted. Who is ignorant of the rules asks
+// its own buckets. It errs only where the client has left.
+func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64, ignorant bool) error {
 	charges := current.charges[from:]
-	wanted := limit.Request{Cost: cost, Count: 1, Deadline: h.deadline(charges)}
+	wanted := limit.Request{Cost: payable(charges, cost), Count: 1, Deadline: h.deadline(charges), Local: ignorant}
 	granted, err := h.enforce(r.Context(), charges, current.buckets[:0], wanted)
 	if err != nil || !granted {
 		return err
 	}
 	for i := range charges {
 		c := &charges[i]
-		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
+		wanted.Cost = c.payable(cost)
+		if c.enforced() || c.tooLarge(wanted.Cost, outcomeShadow) {
 			continue
 		}
 		wanted.Buckets = []limit.Bucket{c.bucket}

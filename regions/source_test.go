@@ -228,6 +228,9 @@ func TestFallenShares(t *testing.T) {
 	require.Equal(t, Share(20_000), fallen.of(hot))
 	require.Equal(t, Share(50_000), fallen.of(limit.Key{Tenant: "b", Route: "r"}))
 	require.Equal(t, Unknown, shares.floor())
+	require.True(t, shares.Known())
+	require.False(t, fallen.Known(), "it is less than what was read")
+	require.False(t, flat(Budget).Known(), "nothing was read")
 
 	view.Shares = map[limit.Key]Share{Everything(): 20_000, hot: 700_000}
 	shares = view.shares()
@@ -235,6 +238,10 @@ func TestFallenShares(t *testing.T) {
 	require.Equal(t, Share(20_000), fallen.all)
 	require.Equal(t, Share(50_000), fallen.of(hot))
 	require.Equal(t, Share(20_000), shares.floor())
+	require.False(t, fallen.Known(), "of one limit it is less")
+
+	view.Shares = map[limit.Key]Share{Everything(): 20_000, hot: 50_000}
+	require.True(t, view.shares().fallen().Known(), "it is the same as what was read")
 }
 
 func TestOptionsBounds(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,24 +22,24 @@ type keeper struct {
 	// every is the least time between two writes.
 	every time.Duration
 
-	hash    string // of what is stored
-	pending bool   // what is in force differs from what is stored
+	hash    string      // of what is stored
+	pending atomic.Bool // what is in force is not known to be stored
 	start   time.Time
 	writing chan error // of the write under way; nil where there is none
 	written string     // hash of the snapshot that is being written
 }
 
 // changed notes the snapshot in force.
-func (k *keeper) changed(s *Snapshot) { k.pending = s.Hash() != k.hash }
+func (k *keeper) changed(s *Snapshot) { k.pending.Store(s.Hash() != k.hash) }
 
 // due returns when to write, and whether there is anything to write.
 func (k *keeper) due() (time.Time, bool) {
-	return k.start.Add(k.every), k.pending && k.writing == nil
+	return k.start.Add(k.every), k.pending.Load() && k.writing == nil
 }
 
 // write starts to write s.
 func (k *keeper) write(store Store, s *Snapshot, now time.Time) {
-	k.start, k.pending, k.written = now, false, s.Hash()
+	k.start, k.written = now, s.Hash()
 	writing := make(chan error, 1)
 	k.writing = writing
 	go func() { writing <- save(store, s) }()
@@ -50,7 +51,7 @@ func (k *keeper) ended(err error, inForce *Snapshot) {
 	if err == nil {
 		k.hash = k.written
 	}
-	k.pending = inForce.Hash() != k.hash
+	k.changed(inForce)
 }
 
 func save(store Store, s *Snapshot) error {
@@ -152,6 +153,30 @@ func (p *poller) wrote(err error) {
 	p.keeper.ended(err, p.source.Snapshot())
 	if err != nil {
 		p.observe(Event{Kind: EventStoreFailed, Err: err})
+	}
+}
+
+// Keep writes the rules in force to the store, if they are not there yet and
+// however short ago the last ones were written, and waits for that until ctx has
+// ended. It is for one whose store may not be there for as long as the Source.
+func (s *Source) Keep(ctx context.Context) {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	if !s.poller.keeper.pending.Load() {
+		return
+	}
+	kept := make(chan struct{})
+	select {
+	case s.poller.keeping <- kept:
+	case <-ended:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-kept:
+	case <-ctx.Done():
 	}
 }
 
