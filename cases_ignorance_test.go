@@ -332,3 +332,80 @@ func TestS4FirstAnswers(t *testing.T) {
 		g.stop()
 	}
 }
+
+// TestS5CostAboveTheShare asks for more than a region's share holds, of a limit that
+// allows it: it costs the whole share, and passes when that is full. What no region
+// could give is refused for good.
+func TestS5CostAboveTheShare(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	const handlers = "@two path /two\nrate_limit @two a b {\ncost {header.X-Cost}\n}\n@one path /one\nrate_limit @one api {\ncost {header.X-Cost}\n}\n" +
+		"@shadow path /shadow\nrate_limit @shadow shadow {\nshadow\ncost {header.X-Cost}\n}"
+	for name, more := range map[string]string{"redis": "redis " + redis.URL() + " {\ntimeout 5s\n}", "memory": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t, site("rate_limit {\nrule * b 20/1000s\ndefault 10/1000s\nregion eu 0.5\n"+more+"\n}", answers(handlers)))
+			ask := func(path, cost string) reply {
+				return g.send(http.MethodGet, path, http.Header{"X-Api-Key": {"shop-a"}, "X-Cost": {cost}})
+			}
+			require.Contains(t, g.adminGet("/rate_limit/explain?tenant=shop-a&route=api&cost=8"), `"outcome": "granted"`)
+			for _, path := range []string{"/one", "/two"} {
+				never := ask(path, "11")
+				require.Equal(t, http.StatusTooManyRequests, never.status)
+				require.Empty(t, never.header.Get("Retry-After"), "no region gives that")
+				got := ask(path, "8")
+				require.Equal(t, []int{http.StatusOK, 0}, []int{got.status, got.remaining()}, path)
+				got = ask(path, "8")
+				require.Equal(t, http.StatusTooManyRequests, got.status)
+				require.InDelta(t, 1000, got.field("Retry-After"), 100, "until the share is full")
+				if path == "/one" {
+					continue
+				}
+				got = g.send(http.MethodGet, "/two", http.Header{"X-Api-Key": {"shop-b"}, "X-Cost": {"3"}})
+				require.Equal(t, []int{http.StatusOK, 2}, []int{got.status, got.remaining()}, "a cost within the shares is as it was")
+			}
+			require.Equal(t, http.StatusOK, ask("/shadow", "8").status)
+			require.Equal(t, 1.0, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="`+map[string]string{"redis": "redis", "memory": "local"}[name]+`",zone="shadow"}`))
+		})
+	}
+}
+
+// TestS5JoiningRegion asks a region that joins, and so gives next to nothing yet, for
+// most of a limit: it passes when what is given is there.
+func TestS5JoiningRegion(t *testing.T) {
+	t.Parallel()
+	f := startFederation(t, "eu")
+	f.awaitShare(t, "eu", "the first region has all there is", func(share float64) bool { return share > 0.99 })
+	f.join(t, "us")
+	got := f.gateways["us"].get("/", "shop-a")
+	t.Logf("us gives %d of 100", got.field("X-RateLimit-Limit"))
+	file := strings.Replace(federated("us", servertest.Redis(t).URL(), f.postgres.URL("")), "rate_limit api", "rate_limit api {\ncost 80\n}", 1)
+	f.gateways["us"].reload(file)
+	got = f.gateways["us"].get("/", "shop-b")
+	require.Equal(t, []int{http.StatusOK, 0}, []int{got.status, got.remaining()}, "limit %s", got.header.Get("X-RateLimit-Limit"))
+}
+
+// TestS5SteadyShares offers the same demand, 80 to 20, for half a minute. The shares
+// find it, and stay there.
+func TestS5SteadyShares(t *testing.T) {
+	t.Parallel()
+	f := startFederation(t, "eu", "us")
+	for _, name := range []string{"eu", "us"} {
+		f.awaitShare(t, name, "both have a share", func(share float64) bool { return share > 0.4 && share < 0.6 })
+	}
+	targets, last, sum, looks := 0, 0, 0.0, 0
+	began := time.Now()
+	_, took := f.offer(t, map[string]int{"eu": 80, "us": 20}, func() bool {
+		now := f.postgres.QueryInt(t, `SELECT targets[1] FROM rate_limit_region_share WHERE tenant_id = '*' AND route_id = '*'`)
+		if last != 0 && now != last {
+			targets++
+			t.Logf("target %d after %v", now, time.Since(began).Round(time.Second))
+		}
+		last = now
+		sum, looks = sum+f.share("eu")+f.share("us"), looks+1
+		return time.Since(began) > 30*time.Second
+	})
+	t.Logf("%d targets in %v, shares sum to %.3f on average, eu has %.3f", targets, took, sum/float64(looks), f.share("eu"))
+	require.LessOrEqual(t, targets, 2)
+	require.InDelta(t, 0.8, f.share("eu"), 0.08)
+}

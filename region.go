@@ -33,7 +33,7 @@ type Region struct {
 	// shares in force never sum to more than 1. Not with a share. Default: false.
 	Auto bool `json:"auto,omitempty"`
 
-	// How often shares follow the demand, from 1 s to 24 h. One of the gateways
+	// How often shares follow the demand, from 10 s to 24 h. One of the gateways
 	// sees to it. Only with `auto`. Default: 2m.
 	Rebalance caddy.Duration `json:"rebalance,omitempty"`
 

@@ -251,7 +251,7 @@ func TestOptionsBounds(t *testing.T) {
 	require.ErrorContains(t, Options{}.Validate(), "the region's name")
 	require.ErrorContains(t, Options{Region: "eu", Valid: time.Second}.Validate(), "valid 1s is out of bounds: allowed are 10s to 24h")
 	require.NoError(t, Settings{Rebalance: -1}.Validate())
-	require.ErrorContains(t, Settings{Rebalance: time.Millisecond}.Validate(), "rebalance 1ms is out of bounds: allowed are 1s to 24h, and off")
+	require.ErrorContains(t, Settings{Rebalance: time.Millisecond}.Validate(), "rebalance 1ms is out of bounds: allowed are 10s to 24h, and off")
 	_, err := NewSource(Options{Region: "eu", DSN: "postgres://u:secret@h:x/"}, nil)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
