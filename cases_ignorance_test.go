@@ -150,6 +150,7 @@ func TestS2IgnorantRegion(t *testing.T) {
 			require.Equal(t, test.state, ignorant.deciding())
 			require.Equal(t, 1.0, ignorant.metric("caddy_rate_limit_ignorant"))
 			require.Zero(t, healthy.metric("caddy_rate_limit_ignorant"))
+			require.NotContains(t, healthy.log(), "instances is missing")
 			eventually(t, 10*time.Second, "it is said", func() bool { return strings.Count(ignorant.log(), alone) == 1 })
 		})
 	}
@@ -379,6 +380,7 @@ func TestS5JoiningRegion(t *testing.T) {
 	f.join(t, "us")
 	got := f.gateways["us"].get("/", "shop-a")
 	t.Logf("us gives %d of 100", got.field("X-RateLimit-Limit"))
+	require.Contains(t, f.gateways["us"].log(), "with region auto, instances is missing")
 	file := strings.Replace(federated("us", servertest.Redis(t).URL(), f.postgres.URL("")), "rate_limit api", "rate_limit api {\ncost 80\n}", 1)
 	f.gateways["us"].reload(file)
 	got = f.gateways["us"].get("/", "shop-b")
