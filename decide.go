@@ -11,13 +11,13 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// decide asks the limiters about the charges. The enforced ones are asked in one
+// decide asks the limiters about the charges, for what is wanted of each. The enforced ones are asked in one
 // call, so that all give or none; a shadow bucket never has a say in that, and is
 // asked by itself after the others have granted. Who is ignorant of the rules asks
 // its own buckets. It errs only where the client has left.
-func (h *Handler) decide(r *http.Request, current *answer, from int, cost int64, ignorant bool) error {
-	charges := current.charges[from:]
-	wanted := limit.Request{Cost: payable(charges, cost), Count: 1, Deadline: h.deadline(charges), Local: ignorant}
+func (h *Handler) decide(r *http.Request, current *answer, from int, wanted limit.Request) error {
+	charges, cost := current.charges[from:], wanted.Cost
+	wanted.Cost, wanted.Deadline = payable(charges, cost), h.deadline(charges)
 	granted, err := h.enforce(r.Context(), charges, current.buckets[:0], wanted)
 	if err != nil || !granted {
 		return err

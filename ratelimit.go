@@ -209,7 +209,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	if err := h.decide(r, current, from, cost, rules.ignorant()); err != nil {
+	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
 		return err
 	}
 	current.publish(r)

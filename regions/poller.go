@@ -33,7 +33,7 @@ type poller struct {
 	jobFailed string // why the job failed last
 	unsaid    []Demand
 	reported  time.Time // until when what was counted is told
-	stored    Share // what the store holds
+	stored    Share     // what the store holds
 	settings  Settings
 	told      bool // that no share is known
 	shown     *Shares

@@ -47,7 +47,11 @@ func TestDemandInEqualTimes(t *testing.T) {
 	books := Books{
 		Gateways: map[string]int{"eu": 1, "us": 2, "ap": 1, "sa": 0},
 		Demands: []Demand{
-			{Elapsed(), "eu", 20_000}, {Elapsed(), "us", 20_000}, {Elapsed(), "ap", 1000}, {Elapsed(), "sa", 10}, {Elapsed(), "old", 10},
+			{Elapsed(), "eu", 20_000},
+			{Elapsed(), "us", 20_000},
+			{Elapsed(), "ap", 1000},
+			{Elapsed(), "sa", 10},
+			{Elapsed(), "old", 10},
 			{hot, "eu", 1},
 		},
 	}

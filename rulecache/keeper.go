@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync/atomic"
 	"time"
 )
 
@@ -22,24 +21,24 @@ type keeper struct {
 	// every is the least time between two writes.
 	every time.Duration
 
-	hash    string      // of what is stored
-	pending atomic.Bool // what is in force is not known to be stored
+	hash    string // of what is stored
+	pending bool   // what is in force differs from what is stored
 	start   time.Time
 	writing chan error // of the write under way; nil where there is none
 	written string     // hash of the snapshot that is being written
 }
 
 // changed notes the snapshot in force.
-func (k *keeper) changed(s *Snapshot) { k.pending.Store(s.Hash() != k.hash) }
+func (k *keeper) changed(s *Snapshot) { k.pending = s.Hash() != k.hash }
 
 // due returns when to write, and whether there is anything to write.
 func (k *keeper) due() (time.Time, bool) {
-	return k.start.Add(k.every), k.pending.Load() && k.writing == nil
+	return k.start.Add(k.every), k.pending && k.writing == nil
 }
 
 // write starts to write s.
 func (k *keeper) write(store Store, s *Snapshot, now time.Time) {
-	k.start, k.written = now, s.Hash()
+	k.start, k.pending, k.written = now, false, s.Hash()
 	writing := make(chan error, 1)
 	k.writing = writing
 	go func() { writing <- save(store, s) }()
@@ -51,7 +50,7 @@ func (k *keeper) ended(err error, inForce *Snapshot) {
 	if err == nil {
 		k.hash = k.written
 	}
-	k.changed(inForce)
+	k.pending = inForce.Hash() != k.hash
 }
 
 func save(store Store, s *Snapshot) error {
@@ -151,6 +150,7 @@ func (p *poller) keep(now time.Time) time.Time {
 
 func (p *poller) wrote(err error) {
 	p.keeper.ended(err, p.source.Snapshot())
+	p.unkept.Store(p.keeper.pending)
 	if err != nil {
 		p.observe(Event{Kind: EventStoreFailed, Err: err})
 	}
@@ -163,7 +163,7 @@ func (s *Source) Keep(ctx context.Context) {
 	s.mu.Lock()
 	ended := s.ended
 	s.mu.Unlock()
-	if !s.poller.keeper.pending.Load() {
+	if !s.poller.unkept.Load() {
 		return
 	}
 	kept := make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,8 +37,10 @@ type poller struct {
 
 	// woken is told of notifications, asked of changes by the Source's users.
 	woken, asked chan struct{}
-	// keeping is asked to write the rules down now, and closes what it is sent.
+	// keeping is asked to write the rules down now, and closes what it is sent. Unkept
+	// tells whether that may be needed.
 	keeping chan chan struct{}
+	unkept  atomic.Bool
 
 	pace     pace
 	keeper   keeper
@@ -209,8 +212,10 @@ func (p *poller) publish(rules *builder) bool {
 	last := p.source.Snapshot()
 	rules.keep(last)
 	snapshot := rules.snapshot(p.timing.now())
-	p.keeper.changed(snapshot)
+	p.unkept.Store(true)
 	p.source.publish(snapshot)
+	p.keeper.changed(snapshot)
+	p.unkept.Store(p.keeper.pending || p.keeper.writing != nil)
 	return last == nil || last.hash != snapshot.hash || last.rejected != snapshot.rejected
 }
 
