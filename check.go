@@ -29,7 +29,6 @@ var (
 	ipv4PrefixBounds  = bounds[int]{1, 32}
 	ipv6PrefixBounds  = bounds[int]{1, 128}
 	shardBounds       = bounds[int]{1, limit.MaxShards}
-	lingerBounds      = bounds[time.Duration]{0, time.Second}
 	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
 )
 
@@ -136,5 +135,8 @@ func (a *App) warnOfInstances() {
 		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
 	case a.Redis != nil && a.Region != nil && a.Region.Auto && a.Instances == nil:
 		a.logger.Warn("with region auto, instances is missing: while a gateway does not know the region's share, it gives all of what it takes for it, as if it were the only one of the region: set instances, or instances auto")
+	}
+	if a.Redis != nil && a.Redis.Linger != 0 {
+		a.logger.Warn("redis.linger has no effect any more: requests share calls without waiting for each other")
 	}
 }
