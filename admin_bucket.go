@@ -35,9 +35,9 @@ type refusalAnswer struct {
 	ForMs int64  `json:"for_ms"`
 }
 
-// bucket looks at a bucket everywhere, and changes nothing.
-func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket) *bucketAnswer {
-	wanted := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: e.price()}
+// bucket looks at a bucket everywhere, by what a request costs, and changes nothing.
+func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int64) *bucketAnswer {
+	wanted := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: cost}
 	answer := new(bucketAnswer)
 	share := bucket
 	if e.app.client != nil {

@@ -27,7 +27,10 @@ func started(t testing.TB, app, handler string) *Handler {
 	h, err := provision(t, app, handler)
 	require.NoError(t, err, "%s %s", app, handler)
 	require.NoError(t, h.app.Start())
-	t.Cleanup(func() { require.NoError(t, h.app.Stop()) })
+	t.Cleanup(func() {
+		require.NoError(t, h.app.Stop())
+		require.NoError(t, h.app.Cleanup())
+	})
 	return h
 }
 

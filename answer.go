@@ -14,9 +14,11 @@ type charge struct {
 	zone    *zone
 	tenant  string // as placeholders tell it
 	bucket  limit.Bucket
+	whole   int64 // capacity of the rule that all regions share
 	state   limit.State
 	source  limit.Source
 	outcome outcome
+	asked   bool // of the shadow buckets
 }
 
 // enforced reports whether the bucket may refuse the request.

@@ -299,10 +299,10 @@ func TestLargeCostOnALog(t *testing.T) {
 			return g.send(http.MethodGet, "/", http.Header{"X-Api-Key": {"t1"}, "X-Cost": {cost}})
 		}
 		require.Equal(t, []any{429, -1, -1}, func() []any {
-			got := ask("1001")
+			got := ask("401")
 			return []any{got.status, got.field("Retry-After"), got.remaining()}
 		}())
-		require.Equal(t, 99_000, ask("1000").remaining())
+		require.Equal(t, 99_600, ask("400").remaining())
 	})
 }
 

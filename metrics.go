@@ -207,7 +207,7 @@ type stateCollector struct{ app *App }
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc,
-		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc,
+		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc, ignorantDesc,
 	} {
 		descs <- desc
 	}
@@ -240,6 +240,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	s.app.collectRegion(gauge)
 	s.app.collectFleet(gauge)
+	s.app.collectKnowledge(gauge)
 	if s.app.source == nil {
 		return
 	}

@@ -204,8 +204,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err != nil {
 		return current.close(r, http.StatusBadRequest, err)
 	}
-	h.app.countDemand(&rules, current.charges[from:], cost)
-	if err := h.decide(r, current, from, cost); err != nil {
+	h.app.countDemand(current.charges[from:], cost)
+	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
 		return err
 	}
 	current.publish()
@@ -266,7 +266,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		case limit.Unlimited:
 			free = append(free, zone)
 		default:
-			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: rules.inForce(key, rule)}})
+			current.add(rules.charge(zone, key, who.shown, rule))
 		}
 	}
 	for _, zone := range free {

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
-	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -144,8 +143,8 @@ func (h *Handler) ruleDefaults() (limit.Rule, error) {
 			return defaults, fmt.Errorf("algorithm: %w", err)
 		}
 	}
-	if defaults.Algorithm == limit.SlidingWindowLog && h.cost.fixed > maxLogCost {
-		return defaults, fmt.Errorf("cost: %d is more than a sliding_window_log bears, which is %d", h.cost.fixed, maxLogCost)
+	if most := int64(max(1, maxLogCost/len(h.routes()))); defaults.Algorithm == limit.SlidingWindowLog && h.cost.fixed > most {
+		return defaults, fmt.Errorf("cost: %d is more than a sliding_window_log bears, which is %d: %d in all for each of the routes", h.cost.fixed, most, maxLogCost)
 	}
 	if h.Shadow {
 		defaults.Mode = limit.Shadow
@@ -176,18 +175,4 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
 	}
 	return limit.Rule{}, nil
-}
-
-// ruleSet is all rules that are in force.
-type ruleSet struct {
-	loaded, static *rulecache.Snapshot // either may be nil
-	pending        bool                // whether those of PostgreSQL are not known yet
-	share          float64             // of this region in every rule, 0: all of it
-	shares         *regions.Shares     // of this region in each rule, nil: share counts
-}
-
-// knows reports whether the tenant has a rule of its own. While that cannot be
-// said, every tenant is as good as known.
-func (s ruleSet) knows(tenant string) bool {
-	return s.pending || s.loaded.HasTenant(tenant) || s.static.HasTenant(tenant)
 }

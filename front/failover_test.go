@@ -338,6 +338,34 @@ func TestResetsBoth(t *testing.T) {
 	}
 }
 
+// TestLocalRequests are decided by the share, whatever the primary could say and
+// the fallback is.
+func TestLocalRequests(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []front.Fallback{front.FallbackLocal, front.FallbackAllow, front.FallbackDeny} {
+		primary := &fake{decision: limit.Decision{Granted: 1, Source: limit.SourceRedis}}
+		f := &front.Failover{Primary: primary, Local: local(new(limittest.Clock)), Fallback: fallback, Instances: front.Fixed(2)}
+		request := requestFor(bucketOf(t, "a", 10, 1))
+		request.Local = true
+		foreseen, err := f.Foresee(context.Background(), request)
+		require.NoError(t, err)
+		for taken := range int64(6) {
+			got, err := f.Take(context.Background(), request)
+			require.NoError(t, err)
+			require.Equal(t, limit.SourceLocal, got.Source)
+			require.Equal(t, taken < 5, got.Granted > 0, "%s: %d", fallback, taken)
+			if taken == 0 {
+				require.Equal(t, foreseen.First.Remaining, got.First.Remaining)
+			}
+		}
+		left, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err = f.Take(left, request)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, primary.taken)
+	}
+}
+
 func TestFallbackWords(t *testing.T) {
 	t.Parallel()
 	for _, f := range []front.Fallback{front.FallbackLocal, front.FallbackAllow, front.FallbackDeny} {

@@ -52,6 +52,11 @@ type Request struct {
 	// Deadline is when an answer is of no more use. It is set once, by the layer
 	// that knows what to do then; zero means that there is none.
 	Deadline time.Time
+
+	// Local asks for a decision by what this process alone keeps, by its share, as
+	// if nobody else could be asked. It is for one who does not know the rule that
+	// counts: what is shared must not change by a wrong one.
+	Local bool
 }
 
 // Never is the RetryAfter of a bucket that can never give what was asked,
