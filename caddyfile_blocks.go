@@ -32,7 +32,7 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 		case !ok && strings.Contains(name, "://"):
 			return d.Err("an address stands where an option should")
 		case !ok:
-			return d.Errf("unknown option %q: allowed here are %s", name, names(options))
+			return d.WrapErr(unknownOption(name, slices.Sorted(maps.Keys(options))))
 		case seen[name] && !known.repeats:
 			return d.Errf("the option %s stands here twice", name)
 		}
@@ -44,9 +44,9 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 	return nil
 }
 
-// names lists the options.
-func names(options map[string]option) string {
-	return strings.Join(slices.Sorted(maps.Keys(options)), ", ")
+// unknownOption suggests the option that was probably meant.
+func unknownOption(name string, known []string) error {
+	return fmt.Errorf("unknown option %.64q: allowed here are %s%s", name, strings.Join(known, ", "), limit.DidYouMean(name, known...))
 }
 
 // oneArg reads an option's only argument.
@@ -96,7 +96,7 @@ func (w words) read(d *caddyfile.Dispenser) error {
 		return err
 	}
 	if !slices.Contains(w.allowed, value) {
-		return d.Errf("%s: unknown word %q: allowed are %s", name, value, strings.Join(w.allowed, ", "))
+		return d.WrapErr(fmt.Errorf("%s: %w", name, limit.UnknownWord("word", value, w.allowed...)))
 	}
 	*w.dst = value
 	return nil

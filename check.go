@@ -55,7 +55,7 @@ func oneOf(field, word string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil
 	}
-	return fmt.Errorf("%s: unknown word %q: allowed are %s", field, word, strings.Join(words, ", "))
+	return fmt.Errorf("%s: %w", field, limit.UnknownWord("word", word, words...))
 }
 
 // check holds every setting of the app against its bounds.
