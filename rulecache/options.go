@@ -121,7 +121,7 @@ func allowedParameters() []string {
 func checkDSN(dsn string) error {
 	_, rest, found := strings.Cut(dsn, "://")
 	if !found || !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return errors.New("it must be a URL that begins with postgres:// or postgresql://")
+		return errors.New("it must be a URL that begins with postgres:// or postgresql://, such as postgres://user@127.0.0.1/gateway")
 	}
 	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
 		rest = rest[i+1:]
