@@ -35,7 +35,6 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //			key_prefix   <text>
 //			timeout      <duration>
 //			dial_timeout <duration>
-//			linger       <duration>
 //			breaker      <failures> <open>|off
 //			tls {
 //				ca          <file>

@@ -149,7 +149,7 @@ func parseInteger(name, value string, within bounds[int]) (int, error) {
 func parseDuration(name, value string, within bounds[time.Duration]) (time.Duration, error) {
 	parsed, err := caddy.ParseDuration(value)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %q is not a duration with a unit, such as 5ms or 30s: allowed are %v to %v", name, clipped(value), within.min, within.max)
+		return 0, fmt.Errorf("%s: %q is not a duration with a unit, such as 5ms or 30s", name, clipped(value))
 	}
 	return parsed, within.check(name, parsed)
 }
