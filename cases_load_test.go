@@ -119,7 +119,7 @@ func TestL8RulesForNobody(t *testing.T) {
 	require.Contains(t, string(out), "2 rules for no route")
 	out, err = g.command("rate-limit", "rules", "--address", g.admin).CombinedOutput()
 	require.NoError(t, err, string(out))
-	for _, line := range strings.Split(string(out), "\n") {
+	for line := range strings.SplitSeq(string(out), "\n") {
 		marked := strings.Contains(line, "creat-order") || strings.Contains(line, "craete-order")
 		require.Equal(t, marked, strings.Contains(line, "no such route here"), line)
 	}
