@@ -231,9 +231,8 @@ func TestK17Unclear(t *testing.T) {
 func TestK17BeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	const told = "nothing had authenticated the first request"
-	hash, err := newGateway(t).command("hash-password", "--plaintext", "x").Output()
-	require.NoError(t, err)
-	auth := "basic_auth {\nu " + strings.TrimSpace(string(hash)) + "\n}\n"
+	const hash = "$2b$04$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e" // of "x", quickly checked
+	auth := "basic_auth {\nu " + hash + "\n}\n"
 	for _, limited := range []string{
 		"rate_limit a {\nlimit 9/s\ntenant {http.auth.user.id}\nguest allow\n}\n",
 		"rate_limit {\nzone a {\nkey {http.auth.user.id}\nevents 9\nwindow 1s\n}\n}\n",
