@@ -12,11 +12,11 @@ import (
 
 // bucketAnswer is what is known of a bucket, in Redis and here.
 type bucketAnswer struct {
-	Keys     []string        `json:"redis_keys,omitempty"`
-	Redis    *stateAnswer    `json:"redis,omitempty"`
-	Memory   []refusalAnswer `json:"memory,omitempty"`
-	Prefetch int64           `json:"prefetch,omitempty"`
-	Local    *stateAnswer    `json:"local"`
+	Keys       []string        `json:"redis_keys,omitempty"`
+	Redis      *stateAnswer    `json:"redis,omitempty"`
+	Remembered []refusalAnswer `json:"remembered,omitempty"`
+	Prefetch   int64           `json:"prefetch,omitempty"`
+	Local      *stateAnswer    `json:"local"`
 }
 
 // stateAnswer is the state of a bucket, or why it could not be asked for.
@@ -35,9 +35,9 @@ type refusalAnswer struct {
 	ForMs int64  `json:"for_ms"`
 }
 
-// bucket looks at a bucket everywhere, and changes nothing.
-func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket) *bucketAnswer {
-	wanted := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: e.price()}
+// bucket looks at a bucket everywhere, by what a request costs, and changes nothing.
+func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int64) *bucketAnswer {
+	wanted := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: cost}
 	answer := new(bucketAnswer)
 	share := bucket
 	if e.app.client != nil {
@@ -55,7 +55,7 @@ func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket) *bucketAn
 		key := inRedis.RedisKey(part.Key, part.Rule.Algorithm)
 		answer.Keys = append(answer.Keys, key)
 		if known := e.app.memory.refusals.Refusal(part); known.For > 0 {
-			answer.Memory = append(answer.Memory, refusalAnswer{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
+			answer.Remembered = append(answer.Remembered, refusalAnswer{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
 		}
 	}
 	answer.Prefetch = e.app.memory.ahead.InHand(bucket)

@@ -71,17 +71,6 @@ func answerExplain(ctx context.Context, app *App, q *adminQuery) (any, error) {
 	return answer, nil
 }
 
-// knownRules is rules for one who does not wait for them.
-func (a *App) knownRules() ruleSet {
-	set := ruleSet{static: a.static}
-	if a.source != nil {
-		set.loaded = a.source.Snapshot()
-		set.pending = set.loaded == nil
-	}
-	a.noteKnownShares(&set)
-	return set
-}
-
 // explanation is what is needed to explain one zone.
 type explanation struct {
 	app     *App
@@ -111,7 +100,8 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 		}
 	}
 	key := limit.Key{Tenant: who.key, Route: e.zone.route}
-	rule := e.rules.inForce(key, e.zone.rule(who.rules, e.rules))
+	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(who.rules, e.rules))
+	rule := asked.bucket.Rule
 	numbers := newNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
 	if who.key == "" {
@@ -119,7 +109,7 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 		return answer
 	}
 	if rule.Mode != limit.Deny && rule.Mode != limit.Unlimited {
-		answer.Bucket = e.bucket(ctx, limit.Bucket{Key: key, Rule: rule})
+		answer.Bucket = e.bucket(ctx, asked.bucket, asked.payable(e.price()))
 	}
 	answer.Next = e.next(ctx, who.visitor)
 	return answer

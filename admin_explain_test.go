@@ -27,7 +27,10 @@ func started(t testing.TB, app, handler string) *Handler {
 	h, err := provision(t, app, handler)
 	require.NoError(t, err, "%s %s", app, handler)
 	require.NoError(t, h.app.Start())
-	t.Cleanup(func() { require.NoError(t, h.app.Stop()) })
+	t.Cleanup(func() {
+		require.NoError(t, h.app.Stop())
+		require.NoError(t, h.app.Cleanup())
+	})
 	return h
 }
 
@@ -176,7 +179,7 @@ func TestExplainIsWhatTheNextRequestGets(t *testing.T) {
 	}
 	t.Log(outcomes)
 	for _, outcome := range []string{
-		"granted redis", "granted local", "refused redis", "refused memory", "refused local", "allowed none",
+		"granted redis", "granted local", "refused redis", "refused remembered", "refused local", "allowed none",
 		"shadow redis", "unlimited ", "denied ", "unauthorized ", "allowed ",
 	} {
 		require.Positive(t, outcomes[outcome], "the states are of every kind: %s", outcome)

@@ -41,7 +41,7 @@ func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
 		case limit.Unlimited:
 		default:
 			key := limit.Key{Tenant: who.key, Route: zone.route}
-			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: e.rules.inForce(key, rule)}})
+			current.add(e.rules.charge(zone, key, who.shown, rule))
 		}
 	}
 	if len(current.charges) == 0 {
@@ -64,15 +64,12 @@ func (e *explanation) zones() []*zone {
 
 // foresee is Handler.decide, which it must agree with, without taking anything.
 func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64) error {
-	wanted := limit.Request{Cost: cost, Count: 1, Deadline: e.handler.deadline(charges)}
-	for i := range charges {
-		if !charges[i].enforced() {
-			continue
-		}
-		if charges[i].tooLarge(cost, outcomeRefused) {
-			return nil
-		}
-		wanted.Buckets = append(wanted.Buckets, charges[i].bucket)
+	wanted := limit.Request{
+		Cost: payable(charges, cost), Count: 1, Deadline: e.handler.deadline(charges), Local: e.rules.ignorant(),
+	}
+	var possible bool
+	if wanted.Buckets, possible = enforcedBuckets(charges, nil, wanted.Cost); !possible {
+		return nil
 	}
 	if len(wanted.Buckets) > 0 {
 		decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
@@ -83,19 +80,9 @@ func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64)
 			return nil
 		}
 	}
-	for i := range charges {
-		c := &charges[i]
-		if c.enforced() || c.tooLarge(cost, outcomeShadow) {
-			continue
-		}
-		wanted.Buckets = []limit.Bucket{c.bucket}
-		decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
-		if err != nil {
-			return err
-		}
-		c.note(decision, decision.First, outcomeShadow)
-	}
-	return nil
+	return askShadows(charges, wanted, cost, func(wanted limit.Request) (limit.Decision, error) {
+		return limit.Foresee(ctx, e.app.limiter, wanted)
+	})
 }
 
 // told is what a decided request is told.

@@ -20,6 +20,7 @@ type statusAnswer struct {
 	Version     string        `json:"version"`
 	Caddy       string        `json:"caddy"`
 	Source      string        `json:"source"`
+	Deciding    string        `json:"deciding"`
 	Instances   int           `json:"instances"`
 	Fleet       *fleetStatus  `json:"fleet,omitempty"`
 	Fallback    string        `json:"fallback,omitempty"`
@@ -94,7 +95,7 @@ const (
 // answerStatus tells how the gateway fares.
 func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 	answer := &statusAnswer{
-		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.deciding(), Instances: app.instances(),
+		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.decider(), Deciding: app.deciding(), Instances: app.instances(),
 		Region: app.regionStatus(), StaticRules: app.static.Len(), NoRoute: app.strayRules(), Routes: app.routeNames(mostRoutes),
 		Memory: memoryStatus{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
 	}
@@ -102,7 +103,7 @@ func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 		answer.Routes = []string{}
 	}
 	if app.client != nil {
-		answer.Memory.Keys["memory"] = app.memory.refusals.Len()
+		answer.Memory.Keys["remembered"] = app.memory.refusals.Len()
 		answer.Memory.Keys["prefetch"] = app.memory.ahead.Len()
 		answer.Fallback = app.fallbackWord()
 		answer.Redis = &redisStatus{
@@ -117,10 +118,10 @@ func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 // mostRoutes is how many routes the status lists.
 const mostRoutes = 1000
 
-// deciding is who decides now, as the metric's source tells it, or the fallback
+// decider is who decides now, as the metric's source tells it, or the fallback
 // where that is no bucket. Of a cluster, one master is enough.
-func (a *App) deciding() string {
-	if a.client == nil {
+func (a *App) decider() string {
+	if a.client == nil || a.ignorant() {
 		return limit.SourceLocal.String()
 	}
 	decides := func(node redisbucket.NodeStatus) bool {

@@ -14,9 +14,11 @@ type charge struct {
 	zone    *zone
 	tenant  string // as placeholders tell it
 	bucket  limit.Bucket
+	whole   int64 // capacity of the rule that all regions share
 	state   limit.State
 	source  limit.Source
 	outcome outcome
+	asked   bool // of the shadow buckets
 }
 
 // enforced reports whether the bucket may refuse the request.
@@ -53,6 +55,8 @@ type answer struct {
 	logged    bool            // the access log tells of it
 	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
+	vars      map[string]any  // the request's, where the answer lives; nil: it has none
+	repl      *caddy.Replacer // the request's
 	fields    fields
 	writer    fieldWriter
 
@@ -67,10 +71,16 @@ func (a *answer) turnAway(as outcome, at *zone) {
 // answerKey is where a request's variables hold its answer.
 const answerKey = "rate_limit.answer"
 
-// answerOf returns what was decided about the request so far, or nil.
+// answerOf returns what was decided about the request so far, or a new answer. It
+// looks up once what the answer needs of the context, where each look-up goes
+// through all that Caddy and its modules have put there.
 func answerOf(r *http.Request) *answer {
-	known, _ := caddyhttp.GetVar(r.Context(), answerKey).(*answer)
-	return known
+	ctx := r.Context()
+	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if known, found := vars[answerKey].(*answer); found {
+		return known
+	}
+	return &answer{vars: vars, repl: ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)}
 }
 
 // String is what the request's variables tell of an answer: nothing.
@@ -139,14 +149,15 @@ func (a *answer) showNearest(from int, style headerStyle) {
 
 // publish makes the answer known to the rest of the request: to other
 // directives, and to placeholders.
-func (a *answer) publish(r *http.Request) {
+func (a *answer) publish() {
 	if a.published {
 		return
 	}
 	a.published = true
-	ctx := r.Context()
-	caddyhttp.SetVar(ctx, answerKey, a)
-	ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(a.placeholder)
+	if a.vars != nil {
+		a.vars[answerKey] = a
+	}
+	a.repl.Map(a.placeholder)
 }
 
 // placeholder gives the values of the handler's placeholders.

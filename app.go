@@ -114,7 +114,7 @@ type App struct {
 
 	handlers []*Handler // in the order in which they were provisioned
 	releases []func() error
-	stops    []func()
+	stops    []func() // of what requests use
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -133,7 +133,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.check(); err != nil {
 		return err
 	}
-	a.warnOfNoEffect()
+	a.warnOfInstances()
 	var err error
 	if a.static, err = staticSnapshot(a.StaticRules); err != nil {
 		return err
@@ -171,11 +171,12 @@ func (a *App) Start() error {
 		a.stops = append(a.stops, a.regions.Start(a.regionSettings))
 	}
 	if a.trigger != nil {
-		a.stops = append(a.stops, a.trigger.start(a.source.Changed))
+		a.trigger.start(a.source.Changed)
+		a.stops = append(a.stops, a.trigger.stop)
 	}
 	if a.client != nil {
 		stop := a.client.Start(a.observeRedis)
-		a.stops = append(a.stops, a.startFleet(), stop)
+		a.stops = append(a.stops, a.startFleet(), stop, a.watchKnowledge())
 		ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
 		defer cancel()
 		a.client.Warm(ctx)
@@ -183,39 +184,38 @@ func (a *App) Start() error {
 	return nil
 }
 
-// Stop ends what Start began. Requests that are still running get answers from
-// what is left.
+// Stop does what others need before this config's modules are cleaned up: another
+// config takes over, the storage keeps the rules, and the trigger is to end. What
+// requests use goes on: Caddy stops apps in no order, and until all have stopped
+// HTTP may serve.
 func (a *App) Stop() error {
 	if a.client != nil {
 		nameSuccessor(a.client)
 	}
+	if a.trigger != nil {
+		a.trigger.stop()
+	}
+	if a.source != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
+		defer cancel()
+		a.source.Keep(ctx)
+	}
+	return nil
+}
+
+// Cleanup ends what Start began, and gives back to the pools exactly what Provision
+// took from them. Requests that are still running get answers from what is left.
+func (a *App) Cleanup() error {
 	for _, stop := range a.stops {
 		stop()
 	}
 	a.stops = nil
-	return nil
-}
-
-// Cleanup gives back to the pools exactly what Provision took from them.
-func (a *App) Cleanup() error {
 	errs := make([]error, 0, len(a.releases))
 	for _, release := range a.releases {
 		errs = append(errs, release())
 	}
 	a.releases = nil
 	return errors.Join(errs...)
-}
-
-// rules returns the rules that are in force. A request that comes before anyone
-// knows whether there are any waits for them, once.
-func (a *App) rules(ctx context.Context) ruleSet {
-	set := ruleSet{static: a.static}
-	if a.source != nil {
-		set.loaded = a.source.Await(ctx, firstRulesWait)
-		set.pending = set.loaded == nil
-	}
-	a.noteShares(ctx, &set)
-	return set
 }
 
 // coversRoute reports whether a static rule is there for every tenant of the route.
@@ -319,9 +319,8 @@ const (
 	// warmTimeout is how long Start waits for the first connection to Redis.
 	warmTimeout = 250 * time.Millisecond
 
-	// firstRulesWait is how long a request waits while nobody knows yet whether
-	// there are rules.
-	firstRulesWait = time.Second
+	// keepTimeout is how long Stop waits for the storage to keep the rules.
+	keepTimeout = 2 * time.Second
 )
 
 // Interface guards

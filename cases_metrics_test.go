@@ -38,6 +38,7 @@ var metricsContract = map[string]string{
 	"caddy_rate_limit_region_share":             "gauge region",
 	"caddy_rate_limit_region_share_age_seconds": "gauge region",
 	"caddy_rate_limit_region_lapsed":            "gauge region",
+	"caddy_rate_limit_ignorant":                 "gauge",
 	"caddy_rate_limit_heartbeat_age_seconds":    "gauge",
 	"caddy_rate_limit_keys":                     "gauge store",
 	"caddy_rate_limit_state_changes_total":      "counter event",

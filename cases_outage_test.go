@@ -209,7 +209,7 @@ func TestF9StartInAnOutage(t *testing.T) {
 			}
 			if faults.postgres != nil {
 				toPostgres.Set(t, *faults.postgres)
-				limit = 5
+				source, limit = "local", 5 // who does not know the rules decides alone (S1)
 			}
 			config := site("rate_limit {\nredis redis://"+toRedis.Addr()+"/1 {\nkey_prefix "+strings.ReplaceAll(name, " ", "-")+"\n}\nrules "+
 				servertest.PostgresURL(toPostgres.Addr(), database)+" {\nrefresh 1s\n}\ndefault 1/1000s burst 5\n}", answers("rate_limit a"))

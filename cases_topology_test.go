@@ -322,7 +322,7 @@ func TestK2AtTheGateway(t *testing.T) {
 	passed := 0
 	for range 14 {
 		got := g.get("/shards", "t1")
-		require.Contains(t, []string{"redis", "memory"}, got.source())
+		require.Contains(t, []string{"redis", "remembered"}, got.source())
 		if got.status == 200 {
 			passed++
 		}
@@ -332,7 +332,7 @@ func TestK2AtTheGateway(t *testing.T) {
 		for i, want := range []int{200, 200, 200, 429} {
 			got := g.get("/zones", tenant)
 			require.Equal(t, want, got.status, "%s %d", tenant, i)
-			require.Contains(t, []string{"redis", "memory"}, got.source())
+			require.Contains(t, []string{"redis", "remembered"}, got.source())
 		}
 	}
 	require.Empty(t, g.redisErrors())

@@ -40,6 +40,9 @@ func (a asked) Take(ctx context.Context, req limit.Request) (limit.Decision, err
 	}
 	decision, err := a.Limiter.Take(ctx, req)
 	decision.Source = a.source
+	for i := range decision.Each {
+		decision.Each[i].Source = a.source
+	}
 	return decision, err
 }
 

@@ -144,10 +144,15 @@ func expand(template string) (string, error) {
 
 var errNoValue = errors.New("no value")
 
-// warnOfNoEffect tells of settings that only matter with Redis.
-func (a *App) warnOfNoEffect() {
-	if a.Redis == nil && (a.Fallback != "" || a.Instances != nil) {
+// warnOfInstances tells of settings that only matter with Redis, and of one that
+// is missing there: shares of a region are known by some of its gateways only for
+// a while, and each of the others gives its part of them.
+func (a *App) warnOfInstances() {
+	switch {
+	case a.Redis == nil && (a.Fallback != "" || a.Instances != nil):
 		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
+	case a.Redis != nil && a.Region != nil && a.Region.Auto && a.Instances == nil:
+		a.logger.Warn("with region auto, instances is missing: while a gateway does not know the region's share, it gives all of what it takes for it, as if it were the only one of the region: set instances, or instances auto")
 	}
 	if a.Redis != nil && a.Redis.Linger != 0 {
 		a.logger.Warn("redis.linger has no effect any more: requests share calls without waiting for each other")

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"fmt"
 	"strings"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // printExplain shows which rule counts and what the next request gets.
@@ -56,7 +58,11 @@ func (n *nextAnswer) sentence() string {
 	if n.Status != 0 {
 		text += fmt.Sprintf(" (%d)", n.Status)
 	}
-	if n.Source != "" {
+	switch n.Source {
+	case "":
+	case limit.SourceRemembered.String():
+		text += " by a remembered refusal"
+	default:
 		text += " by " + n.Source
 	}
 	if n.Cost > 1 {
@@ -86,7 +92,7 @@ func (b *bucketAnswer) lines() [][]string {
 	if b.Redis != nil {
 		lines = append(lines, []string{"in redis", b.Redis.sentence()})
 	}
-	for _, refusal := range b.Memory {
+	for _, refusal := range b.Remembered {
 		lines = append(lines, []string{"remembered", fmt.Sprintf("refuses a cost of %d and more for %s: %s", refusal.Cost, msSpan(refusal.ForMs), refusal.Key)})
 	}
 	if b.Prefetch > 0 {

@@ -11,7 +11,7 @@ import (
 func printStatus(t *tables, s *statusAnswer) {
 	lines := [][]string{
 		{"version", s.Version + ", Caddy " + s.Caddy},
-		{"decides", s.Source},
+		{"decides", s.decides()},
 		{"instances", fmt.Sprint(s.Instances)},
 	}
 	if s.Fleet != nil {
@@ -53,6 +53,14 @@ func printStatus(t *tables, s *statusAnswer) {
 	if more := s.Rules.Rejected - len(s.Rules.Rejections); more > 0 {
 		t.line("and %d more", more)
 	}
+}
+
+// decides is who decides, in words, and why where that is for want of knowledge.
+func (s *statusAnswer) decides() string {
+	if s.Deciding == decidingShared || s.Deciding == decidingAlone || s.Deciding == "" {
+		return s.Source
+	}
+	return s.Source + ", because of " + strings.ReplaceAll(s.Deciding, "_", " ")
 }
 
 func (n *nodeStatus) lines() [][]string {

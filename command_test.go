@@ -48,7 +48,7 @@ func answersToPrint() map[string]struct {
 				AgeSeconds: 7200, Failures: 4, LastError: "connection refused", Rejected: 22,
 				Rejections: []rejectedStatus{{ID: "7", Route: "a", Reason: "capacity 0 is out of bounds"}, {ID: "8", Reason: "the tenant is empty"}},
 			},
-			Memory: memoryStatus{MaxKeys: 10, Keys: map[string]int{"prefetch": 0, "local": 2, "memory": 1}},
+			Memory: memoryStatus{MaxKeys: 10, Keys: map[string]int{"prefetch": 0, "local": 2, "remembered": 1}},
 		}),
 		"rules": as(rules, &rulesAnswer{
 			Postgres: 10, StaticRules: 1, Next: "abc", Rules: []ruleAnswer{
@@ -66,10 +66,10 @@ func answersToPrint() map[string]struct {
 			Rule: three, RuleFrom: fromStatic,
 			Bucket: &bucketAnswer{
 				Keys: []string{"rl:shop-a:a:0", "rl:shop-a:a:1"}, Redis: &stateAnswer{Capacity: 3, RetryAfterMs: 40_000, ResetAfterMs: 240_000},
-				Memory: []refusalAnswer{{Key: "rl:shop-a:a:0", Cost: 1, ForMs: 650}}, Prefetch: 4,
+				Remembered: []refusalAnswer{{Key: "rl:shop-a:a:0", Cost: 1, ForMs: 650}}, Prefetch: 4,
 				Local: &stateAnswer{Capacity: 1, Remaining: 1},
 			},
-			Next: nextAnswer{Outcome: "refused", Status: 429, Route: "a", Cost: 2, Remaining: &left, RetryAfter: &wait, Source: "memory"},
+			Next: nextAnswer{Outcome: "refused", Status: 429, Route: "a", Cost: 2, Remaining: &left, RetryAfter: &wait, Source: "remembered"},
 		}}}),
 		"explain_unauthorized": as(explain, &explainAnswer{Known: true, Route: "a", Handlers: []handlerAnswer{
 			{Handlers: 1, Routes: []string{"a"}, Tenant: "~guest", Next: nextAnswer{Outcome: "unauthorized", Status: 401}},

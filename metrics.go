@@ -153,6 +153,13 @@ type routeMetrics struct {
 	requests    [outcomes][limit.Sources]atomic.Pointer[prometheus.Counter]
 }
 
+// processStart is what sinceStart counts from. It has a monotonic reading.
+var processStart = time.Now()
+
+// sinceStart is a time to take differences of, at half of what time.Now costs,
+// which reads the wall clock, too.
+func sinceStart() time.Duration { return time.Since(processStart) }
+
 func (m *routeMetrics) observe(took time.Duration) {
 	if m == nil {
 		return
@@ -200,7 +207,7 @@ type stateCollector struct{ app *App }
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc,
-		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc,
+		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc, ignorantDesc,
 	} {
 		descs <- desc
 	}
@@ -216,7 +223,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
 	}
 	if s.app.client != nil {
-		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "memory")
+		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "remembered")
 		gauge(keysDesc, float64(s.app.memory.ahead.Len()), "prefetch")
 		status := s.app.client.Status()
 		if len(status.Nodes) == 0 {
@@ -233,6 +240,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	s.app.collectRegion(gauge)
 	s.app.collectFleet(gauge)
+	s.app.collectKnowledge(gauge)
 	if s.app.source == nil {
 		return
 	}

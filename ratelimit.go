@@ -37,7 +37,7 @@ func init() {
 // `{http.rate_limit.tenant}` | The tenant that was charged
 // `{http.rate_limit.route}` | The route that was charged
 // `{http.rate_limit.remaining}` | The whole tokens that are left
-// `{http.rate_limit.source}` | Who decided: `redis`, `memory`, `prefetch`, `local` or `none`
+// `{http.rate_limit.source}` | Who decided: `redis`, `remembered`, `prefetch`, `local` or `none`
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
@@ -188,17 +188,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(h.zones) == 0 {
 		return next.ServeHTTP(w, r)
 	}
-	started := time.Now()
+	started := sinceStart()
 	current := answerOf(r)
-	if current == nil {
-		current = new(answer)
-	}
 	if current.closed {
 		return current.pass(w, r, next)
 	}
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	rules := h.app.rules(r.Context())
-	who, means, err := h.identify(r, repl, rules)
+	who, means, err := h.identify(r, current.repl, rules)
 	switch {
 	case err != nil:
 		return current.close(r, http.StatusBadRequest, err)
@@ -218,16 +214,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(current.charges) == from {
 		return current.pass(w, r, next)
 	}
-	cost, err := h.cost.of(repl)
+	cost, err := h.cost.of(current.repl)
 	if err != nil {
 		return current.close(r, http.StatusBadRequest, err)
 	}
-	h.app.countDemand(&rules, current.charges[from:], cost)
-	if err := h.decide(r, current, from, cost); err != nil {
+	h.app.countDemand(current.charges[from:], cost)
+	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
 		return err
 	}
-	current.publish(r)
-	h.account(current.charges[from:], time.Since(started))
+	current.publish()
+	h.account(current.charges[from:], sinceStart()-started)
 	violated := current.violated(from)
 	if violated < 0 {
 		h.tellShadows(r, current.charges[from:])
@@ -257,11 +253,14 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		if !zone.matches(r) {
 			continue
 		}
-		who, err := zone.visitor(r, who)
-		if err != nil {
-			// In handle_errors these would pass for buckets that were asked.
-			current.charges = current.charges[:from]
-			return current.close(r, http.StatusBadRequest, err)
+		who := who
+		if zone.key != nil {
+			var err error
+			if who, err = zone.visitor(r, current.repl); err != nil {
+				// In handle_errors these would pass for buckets that were asked.
+				current.charges = current.charges[:from]
+				return current.close(r, http.StatusBadRequest, err)
+			}
 		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
 		if current.charged(key) {
@@ -277,7 +276,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		case limit.Unlimited:
 			free = append(free, zone)
 		default:
-			current.add(charge{zone: zone, tenant: who.shown, bucket: limit.Bucket{Key: key, Rule: rules.inForce(key, rule)}})
+			current.add(rules.charge(zone, key, who.shown, rule))
 		}
 	}
 	for _, zone := range free {

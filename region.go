@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -34,7 +33,7 @@ type Region struct {
 	// shares in force never sum to more than 1. Not with a share. Default: false.
 	Auto bool `json:"auto,omitempty"`
 
-	// How often shares follow the demand, from 1 s to 24 h. One of the gateways
+	// How often shares follow the demand, from 10 s to 24 h. One of the gateways
 	// sees to it. Only with `auto`. Default: 2m.
 	Rebalance caddy.Duration `json:"rebalance,omitempty"`
 
@@ -149,23 +148,6 @@ func regionSchema(table string) string {
 	return ""
 }
 
-// noteShares puts the region's share of limits into the set. A request that comes
-// before the shares were asked for waits for them, once.
-func (a *App) noteShares(ctx context.Context, set *ruleSet) {
-	set.share = a.share
-	if a.regions != nil {
-		set.shares = a.regions.Await(ctx, firstRulesWait)
-	}
-}
-
-// noteKnownShares is noteShares for one who does not wait for them.
-func (a *App) noteKnownShares(set *ruleSet) {
-	set.share = a.share
-	if a.regions != nil {
-		set.shares = a.regions.Shares()
-	}
-}
-
 // shareOf returns the part of the bucket's rule that this region gives, 0 without
 // regions.
 func (s *ruleSet) shareOf(key limit.Key) float64 {
@@ -173,6 +155,12 @@ func (s *ruleSet) shareOf(key limit.Key) float64 {
 		return s.shares.Of(key)
 	}
 	return s.share
+}
+
+// charge returns one for the bucket of this key under the rule, which gives this
+// region's share of it.
+func (s *ruleSet) charge(z *zone, key limit.Key, tenant string, rule limit.Rule) charge {
+	return charge{zone: z, tenant: tenant, whole: rule.Capacity, bucket: limit.Bucket{Key: key, Rule: s.inForce(key, rule)}}
 }
 
 // inForce returns what this region gives of the rule of the bucket.
@@ -183,19 +171,44 @@ func (s *ruleSet) inForce(key limit.Key, rule limit.Rule) limit.Rule {
 	return rule
 }
 
+// payable returns what a request costs each of the enforced buckets, which give a
+// region's share of their limits: a cost above a share is that whole share, so that
+// it does not become impossible. One above a whole limit stays as it is, and is
+// refused for good.
+func payable(charges []charge, cost int64) int64 {
+	price := cost
+	for i := range charges {
+		c := &charges[i]
+		if !c.enforced() {
+			continue
+		}
+		if cost > c.whole {
+			return cost
+		}
+		price = c.payable(price)
+	}
+	return price
+}
+
+// payable is the same of one bucket.
+func (c *charge) payable(cost int64) int64 {
+	if cost > c.whole {
+		return cost
+	}
+	return min(cost, c.bucket.Rule.Capacity)
+}
+
 // countDemand notes what a request asks of its buckets. A cost over the whole
 // limit is no demand: no share would grant it, and a client that makes it up must
 // not draw all shares to its region.
-func (a *App) countDemand(set *ruleSet, charges []charge, cost int64) {
+func (a *App) countDemand(charges []charge, cost int64) {
 	if a.regions == nil {
 		return
 	}
 	for i := range charges {
-		bucket := &charges[i].bucket
-		if cost > bucket.Rule.Capacity && float64(cost)*set.shareOf(bucket.Key) >= float64(bucket.Rule.Capacity+1) {
-			continue
+		if cost <= charges[i].whole {
+			a.regions.Count(charges[i].bucket.Key, cost)
 		}
-		a.regions.Count(bucket.Key, cost)
 	}
 }
 

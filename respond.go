@@ -37,7 +37,7 @@ func (f *fields) tell(style headerStyle, charges []charge, about int) {
 	f.legacy, f.ietf = f.legacy || style.legacy, f.ietf || style.ietf
 	if f.legacy {
 		capacity := c.bucket.Rule.Capacity
-		f.values[0] = number(capacity)
+		f.values[0] = c.zone.capacity(capacity)
 		f.values[1] = number(min(max(c.state.Remaining, 0), capacity))
 		var now time.Time
 		if style.epoch {
@@ -111,7 +111,7 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 // `handle_errors` say, must not find again.
 func (a *answer) close(r *http.Request, status int, reason error) error {
 	a.closed = true
-	a.publish(r)
+	a.publish()
 	a.annotate(r.Context())
 	return caddyhttp.Error(status, reason)
 }

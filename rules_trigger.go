@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -39,6 +40,7 @@ type runningTrigger struct {
 	Trigger
 	name   string
 	logger *zap.Logger
+	stop   func() // does nothing before the start
 }
 
 // provisionTrigger loads the guest module that the rules name.
@@ -60,13 +62,13 @@ func (a *App) provisionTrigger(ctx caddy.Context) error {
 	if !ok {
 		return fmt.Errorf("rules.trigger: the module %s.%s is no trigger", triggerNamespace, named.Name)
 	}
-	a.trigger = &runningTrigger{Trigger: trigger, name: named.Name, logger: a.logger}
+	a.trigger = &runningTrigger{Trigger: trigger, name: named.Name, logger: a.logger, stop: func() {}}
 	return nil
 }
 
-// start runs the trigger until stop is called, which waits for its end, for 5 s
+// start runs the trigger until its stop is called, which waits for its end, for 5 s
 // at most. Changed is called for each sign of a change.
-func (t *runningTrigger) start(changed func()) (stop func()) {
+func (t *runningTrigger) start(changed func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := processCollectors().triggered.WithLabelValues(t.name)
 	ended := make(chan struct{})
@@ -83,7 +85,7 @@ func (t *runningTrigger) start(changed func()) (stop func()) {
 			t.logger.Error("the trigger ended by itself, the rules are polled without it", zap.String("trigger", t.name))
 		}
 	}()
-	return func() {
+	t.stop = sync.OnceFunc(func() {
 		cancel()
 		timeout := time.NewTimer(triggerStopTimeout)
 		defer timeout.Stop()
@@ -92,7 +94,7 @@ func (t *runningTrigger) start(changed func()) (stop func()) {
 		case <-timeout.C:
 			t.logger.Warn("the trigger does not end, nobody waits for it", zap.String("trigger", t.name))
 		}
-	}
+	})
 }
 
 // parseTrigger reads `trigger <name> { … }`; the block is the module's.

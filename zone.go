@@ -11,23 +11,23 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
-	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // zone is one limit of a handler: one bucket for each tenant. A handler with
 // routes has a zone for each of them, and all ask for the same tenant.
 type zone struct {
-	name     string                // in labels, logs and headers
-	route    string                // in keys and rules
-	match    caddyhttp.MatcherSets // which requests it limits; none: all
-	key      *keySource            // whom, nil: the handler's tenant
-	defaults limit.Rule            // what a rule does not name
-	fallback limit.Rule            // the rule where no other is found
-	counts   *routeMetrics         // nil: nothing is counted
-	logKey   bool                  // whether logs and spans may name the tenant
-	single   bool                  // whether its bucket is the only one of a request, at a cost of 1
-	layout   *layout               // of the route's buckets in Redis
+	name         string                // in labels, logs and headers
+	route        string                // in keys and rules
+	match        caddyhttp.MatcherSets // which requests it limits; none: all
+	key          *keySource            // whom, nil: the handler's tenant
+	defaults     limit.Rule            // what a rule does not name
+	fallback     limit.Rule            // the rule where no other is found
+	fallbackText string                // its capacity in headers; blank: not known
+	counts       *routeMetrics         // nil: nothing is counted
+	logKey       bool                  // whether logs and spans may name the tenant
+	single       bool                  // whether its bucket is the only one of a request, at a cost of 1
+	layout       *layout               // of the route's buckets in Redis
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 
@@ -66,6 +66,15 @@ func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
 	return z.alone(rule)
 }
 
+// capacity returns a rule's capacity as headers tell it. That of most requests is
+// the zone's own, whose text is there already.
+func (z *zone) capacity(n int64) string {
+	if n == z.fallback.Capacity && z.fallbackText != "" {
+		return z.fallbackText
+	}
+	return number(n)
+}
+
 // provisionZones makes the zones, of each route or as the configuration says.
 func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	if len(h.RateLimits) > 0 {
@@ -79,6 +88,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	for _, zone := range h.zones {
 		zone.logKey, zone.logger = h.LogKey, h.logger
 		h.warnOfAnother(zone)
+		zone.fallbackText = number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
 		if zone.layout.join(zone) {
 			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",
@@ -142,8 +152,8 @@ func (h *Handler) ruleDefaults() (limit.Rule, error) {
 			return defaults, fmt.Errorf("algorithm: %w", err)
 		}
 	}
-	if defaults.Algorithm == limit.SlidingWindowLog && h.cost.fixed > maxLogCost {
-		return defaults, fmt.Errorf("cost: %d is more than a sliding_window_log bears, which is %d", h.cost.fixed, maxLogCost)
+	if most := int64(max(1, maxLogCost/len(h.routes()))); defaults.Algorithm == limit.SlidingWindowLog && h.cost.fixed > most {
+		return defaults, fmt.Errorf("cost: %d is more than a sliding_window_log bears, which is %d: %d in all for each of the routes", h.cost.fixed, most, maxLogCost)
 	}
 	if h.Shadow {
 		defaults.Mode = limit.Shadow
@@ -174,18 +184,4 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to, and no zone is there either: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
 	}
 	return limit.Rule{}, nil
-}
-
-// ruleSet is all rules that are in force.
-type ruleSet struct {
-	loaded, static *rulecache.Snapshot // either may be nil
-	pending        bool                // whether those of PostgreSQL are not known yet
-	share          float64             // of this region in every rule, 0: all of it
-	shares         *regions.Shares     // of this region in each rule, nil: share counts
-}
-
-// knows reports whether the tenant has a rule of its own. While that cannot be
-// said, every tenant is as good as known.
-func (s ruleSet) knows(tenant string) bool {
-	return s.pending || s.loaded.HasTenant(tenant) || s.static.HasTenant(tenant)
 }

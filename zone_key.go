@@ -10,13 +10,10 @@ import (
 // in keys and in rules. No tenant's escaped name has a tilde in it.
 const blankTenant = "~blank"
 
-// visitor returns whom the zone limits: who, unless the zone has a key of its
-// own. An error means that the request is ambiguous.
-func (z *zone) visitor(r *http.Request, who visitor) (visitor, error) {
-	if z.key == nil {
-		return who, nil
-	}
-	key, err := z.key.of(r, r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer))
+// visitor returns whom a zone with a key of its own limits. An error means that
+// the request is ambiguous.
+func (z *zone) visitor(r *http.Request, repl *caddy.Replacer) (visitor, error) {
+	key, err := z.key.of(r, repl)
 	if err != nil {
 		return visitor{}, err
 	}

@@ -41,6 +41,47 @@ func TestPairedComparesWithinARound(t *testing.T) {
 	require.Zero(t, paired(rates(1), rates(0)), "nothing to compare with")
 }
 
+// timed are samples with that p99 each.
+func timed(millis ...int) []sample {
+	samples := make([]sample, len(millis))
+	for i, n := range millis {
+		samples[i] = sample{shot: shot{p99: time.Duration(n) * time.Millisecond}}
+	}
+	return samples
+}
+
+func TestDifferencesAreTakenWithinARound(t *testing.T) {
+	t.Parallel()
+	// The second round is slow for both: what one adds stays.
+	require.InDelta(t, 2, added(timed(5, 105, 6), timed(3, 103, 3), sample.p99Millis), 1e-9)
+	require.InDelta(t, -1, added(timed(2), timed(3, 9), sample.p99Millis), 1e-9)
+	require.Zero(t, added(nil, timed(3), sample.p99Millis))
+}
+
+func TestBeyondComparesWhatTwoAdd(t *testing.T) {
+	t.Parallel()
+	base, today, before := timed(10, 20, 10), timed(15, 30, 15), timed(20, 40, 20)
+	got, measured := beyond(today, before, base, sample.p99Millis)
+	require.True(t, measured)
+	require.InDelta(t, 0.5, got, 1e-9)
+	got, measured = beyond(timed(15, 15), timed(9, 20), timed(10, 10), sample.p99Millis)
+	require.True(t, measured)
+	require.InDelta(t, 0.5, got, 1e-9, "a round in which the other adds nothing is left out")
+	_, measured = beyond(today, base, base, sample.p99Millis)
+	require.False(t, measured)
+	_, measured = beyond(today, nil, base, sample.p99Millis)
+	require.False(t, measured)
+}
+
+func TestDecisionsByRedis(t *testing.T) {
+	t.Parallel()
+	s := sample{shot: shot{took: 2 * time.Second}, reading: reading{calls: 10, counts: counts{redis: 100, opened: 1}}}
+	require.Equal(t, 5.0, s.byRedis(), "a handler with PINGs has one call for each")
+	s.counted = true
+	require.Equal(t, 50.0, s.byRedis(), "ours has fewer, and counts")
+	require.EqualValues(t, 2, openings([]sample{s, s}))
+}
+
 func TestFloodCountsRefusals(t *testing.T) {
 	t.Parallel()
 	s := sample{shot: shot{requests: 1000, statuses: 900, took: 2 * time.Second}}
@@ -55,6 +96,9 @@ func TestSurprises(t *testing.T) {
 	ordinary := cell{name: nameAlone}
 	require.Zero(t, ordinary.surprises(shot{requests: 10, took: time.Second}))
 	require.EqualValues(t, 3, ordinary.surprises(shot{requests: 10, statuses: 2, broken: 1, took: time.Second}))
+
+	pinged := cell{name: namePinged}
+	require.Zero(t, pinged.surprises(shot{requests: 10, statuses: 10}), "an overload of PINGs is told, and not what is measured")
 
 	ours, refuses := cell{name: nameStrict, flood: true}, cell{name: nameRefuse, flood: true}
 	require.Zero(t, ours.surprises(shot{requests: 10_000, statuses: 9_800, took: time.Second}), "200 may pass in a second")

@@ -12,29 +12,33 @@ import (
 // laboratory is what the measurements need: builds of Caddy, a Redis, a service
 // and the gateways, each on a port of its own.
 type laboratory struct {
-	dir      string
-	ports    ports
-	wrk      wrk
-	redis    *redisServer
-	upstream *upstream
-	service  string // the upstream's address
-	gateways map[site]*gateway
+	dir       string
+	ports     ports
+	wrk       wrk
+	generator generator
+	earlier   *earlier // nil: there is none to compare with
+	redis     *redisServer
+	upstream  *upstream
+	service   string // the upstream's address
+	gateways  map[site]*gateway
 }
 
-// newLaboratory builds and starts everything but the gateways.
-func newLaboratory(ctx context.Context) (l *laboratory, err error) {
+// newLaboratory builds and starts everything but the gateways. Against names the
+// earlier commit to compare with, blank for none.
+func newLaboratory(ctx context.Context, against string) (l *laboratory, err error) {
 	l = &laboratory{ports: ports{taken: map[string]bool{}}, gateways: map[site]*gateway{}}
 	if l.dir, err = os.MkdirTemp("", "bench"); err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	if err = l.equip(ctx); err != nil {
+	l.generator = newGenerator(l.dir)
+	if err = l.equip(ctx, against); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *laboratory) equip(ctx context.Context) error {
+func (l *laboratory) equip(ctx context.Context, against string) error {
 	script := filepath.Join(l.dir, "request.lua")
 	if err := os.WriteFile(script, requestScript, 0o600); err != nil {
 		return fmt.Errorf("writing the script of wrk: %w", err)
@@ -57,7 +61,14 @@ func (l *laboratory) equip(ctx context.Context) error {
 		return fmt.Errorf("starting the service behind the gateways: %w", err)
 	}
 	say("building Caddy without and with what is measured")
-	return build(ctx, l.dir, buildBare, buildOurs, buildPeer)
+	if err := build(ctx, l.dir, buildBare, buildOurs, buildPeer, buildDue); err != nil || against == "" {
+		return err
+	}
+	if l.earlier, err = checkOut(ctx, against, l.dir); err != nil {
+		return err
+	}
+	say("building the commit %s", l.earlier.commit)
+	return l.earlier.build(ctx, l.dir)
 }
 
 // close ends everything, the gateways first.
@@ -68,6 +79,9 @@ func (l *laboratory) close() {
 	}
 	if l.redis != nil {
 		l.redis.end()
+	}
+	if l.earlier != nil {
+		l.earlier.remove()
 	}
 	_ = os.RemoveAll(l.dir)
 }

@@ -32,6 +32,8 @@ type options struct {
 	out      string
 	plot     string
 	profiles string
+	against  string
+	only     string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -43,6 +45,8 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.out, "out", "", "the page that gets the tables, between its markers; none: they are printed only")
 	flags.StringVar(&o.plot, "plot", "", "the file for the plot (SVG); none: no plot")
 	flags.StringVar(&o.profiles, "profiles", "", "the folder for CPU profiles; none: no profiles")
+	flags.StringVar(&o.against, "against", "", "an earlier commit to compare with; none: no comparison")
+	flags.StringVar(&o.only, "only", "", "measure only tables whose headings contain this; none: all")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -92,7 +96,7 @@ func measured(ctx context.Context, o options, p plan) (*results, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLaboratory(ctx)
+	l, err := newLaboratory(ctx, o.against)
 	if err != nil {
 		return nil, interrupted(ctx, err)
 	}
@@ -107,5 +111,8 @@ func measured(ctx context.Context, o options, p plan) (*results, error) {
 		}
 	}
 	r.about, r.command = about, p.command
+	if l.earlier != nil {
+		r.earlier = l.earlier.commit
+	}
 	return r, nil
 }

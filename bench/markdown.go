@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -11,8 +10,11 @@ func (r *results) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "## The gateway\n\n`%s`. Rounds of each measurement: %d, of %d s, in alternating order; %d connections, on which wrk sends\n",
 		r.command, r.plan.rounds, r.plan.seconds, wrkConnections)
-	out.WriteString("one request after another. wrk, the gateway, Redis and the service behind it share the machine. " + r.about.String() + "\n\n")
+	out.WriteString("one request after another, where nothing else is said. wrk, the gateway, Redis and the service behind it share the machine. " + r.about.String() + "\n\n")
 	out.WriteString(about + "\n\n")
+	if r.earlier != "" {
+		fmt.Fprintf(&out, "The earlier commit is %s, built with the same Caddy and the same versions of all else.\n\n", r.earlier)
+	}
 	for _, reason := range r.void() {
 		fmt.Fprintf(&out, "**VOID.** %s.\n\n", reason)
 	}
@@ -35,21 +37,6 @@ const about = "*Of the first* is the median of the ratios to the first line with
 	"with a `sweep_interval` of 1 h so that it forgets no tenant between two rounds. It reserves 24 KB for each tenant. With a heap of gigabytes Go collects garbage " +
 	"so seldom that all of its process is faster, Caddy too: it may even pass bare Caddy. `make bench` has a table in which the others collect seldom as well."
 
-// column is a column of a table.
-type column struct {
-	head string
-	show func(line) string
-}
-
-// line is what a table has a line of.
-type line struct {
-	cell    cell
-	samples []sample
-	base    []sample // of the first line
-}
-
-func (l line) median(figure func(sample) float64) float64 { return median(of(l.samples, figure)) }
-
 // table is that of one group.
 func (r *results) table(group int) string {
 	g := r.plan.groups[group]
@@ -59,13 +46,14 @@ func (r *results) table(group int) string {
 	if g.note != "" {
 		out.WriteString(g.note + "\n\n")
 	}
+	out.WriteString(r.base(group))
 	out.WriteString("|")
 	for _, c := range columns {
 		fmt.Fprintf(&out, " %s |", c.head)
 	}
 	out.WriteString("\n|" + strings.Repeat(" --- |", len(columns)) + "\n")
 	for i, c := range g.cells {
-		l := line{c, r.samples[group][i], r.samples[group][0]}
+		l := line{c, r.samples[group][i], r.samples[group][0], r.bases[group]}
 		out.WriteString("|")
 		for _, column := range columns {
 			fmt.Fprintf(&out, " %s |", column.show(l))
@@ -75,71 +63,14 @@ func (r *results) table(group int) string {
 	return out.String()
 }
 
-func columnsOf(g group) []column {
-	rate := "requests/s"
-	if g.cells[0].flood {
-		rate = "429s/s"
-	}
-	columns := []column{
-		{"", func(l line) string { return l.cell.name }},
-		{rate, showRate},
-		{"of the first", func(l line) string { return fmt.Sprintf("%.3f", paired(l.samples, l.base)) }},
-		{"p50", func(l line) string { return showMillis(l, func(s sample) float64 { return micros(s.p50) }) }},
-		{"p99", func(l line) string { return showMillis(l, func(s sample) float64 { return micros(s.p99) }) }},
-		{"gateway CPU/request", func(l line) string {
-			return showMicros(l, func(s sample) float64 { return s.each(micros(s.gatewayCPU)) })
-		}},
-		{"Redis CPU/request", ofRedis(func(l line) string {
-			return showMicros(l, func(s sample) float64 { return s.each(micros(s.redisCPU)) })
-		})},
-		{"Redis calls/request", ofRedis(showCalls)},
-		{"memory", func(l line) string { return megabytes(l.median(func(s sample) float64 { return float64(s.resident) })) }},
-		{"decided without Redis", showLocal},
-	}
-	if g.cells[0].flood {
-		columns = append(columns, column{"admitted/s", func(l line) string { return fmt.Sprintf("%.0f", l.median(sample.admitted)) }})
-	}
-	return columns
-}
-
-// ofRedis is blank for gateways without a Redis.
-func ofRedis(show func(line) string) func(line) string {
-	return func(l line) string {
-		if l.cell.command == "" {
-			return ""
-		}
-		return show(l)
-	}
-}
-
-func showRate(l line) string {
-	rates := of(l.samples, sample.rate)
-	return fmt.Sprintf("%s (%s–%s)", grouped(int64(median(rates))), grouped(int64(slices.Min(rates))), grouped(int64(slices.Max(rates))))
-}
-
-func showMillis(l line, figure func(sample) float64) string {
-	return fmt.Sprintf("%.2f ms", l.median(figure)/1000)
-}
-
-func showMicros(l line, figure func(sample) float64) string {
-	return fmt.Sprintf("%.1f µs", l.median(figure))
-}
-
-// showCalls tells a flood's calls by the second, because it has next to none for
-// each request.
-func showCalls(l line) string {
-	if l.cell.flood {
-		return fmt.Sprintf("%.0f a second", l.median(sample.callsPerSecond))
-	}
-	return fmt.Sprintf("%.3f", l.median(func(s sample) float64 { return s.each(float64(s.calls)) }))
-}
-
-// showLocal is the part of the decisions that Redis was too slow for.
-func showLocal(l line) string {
-	if l.cell.site.global != withRedis {
+// base says what wrk got from the gateway that the fixed times of a group are
+// reckoned from.
+func (r *results) base(group int) string {
+	g := r.plan.groups[group]
+	if g.paced == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.2f %%", 100*l.median(sample.localPart))
+	return fmt.Sprintf("wrk got %s a second from %s.\n\n", showRate(line{samples: r.bases[group]}), g.paced.base.name)
 }
 
 // memoryTable is that of fresh gateways.
@@ -155,5 +86,3 @@ func (r *results) memoryTable() string {
 	}
 	return out.String()
 }
-
-func megabytes(bytes float64) string { return grouped(int64(bytes/1e6+0.5)) + " MB" }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -32,8 +34,14 @@ type group struct {
 	load    load
 	cells   []cell
 	seconds int    // of each measurement; 0: as the plan says
+	rounds  int    // 0: as the plan says
+	turns   int    // how often each is measured in a round; 0: once
+	paced   *paced // requests are due at fixed times; nil: wrk sends them
 	note    string // what is to be said of it
 }
+
+// measured reports whether the group has its turn in a round.
+func (g group) measured(round int) bool { return g.rounds == 0 || round < g.rounds }
 
 // length is how long each measurement of the group takes.
 func (g group) length(p plan) time.Duration {
@@ -60,8 +68,9 @@ type cell struct {
 	name    string
 	site    site
 	answer  answer
-	command string // the Redis command that is counted; none: no Redis
-	flood   bool   // whether requests are to be refused
+	command string  // the Redis command that is counted; none: no Redis
+	flood   bool    // whether requests are to be refused
+	times   float64 // the rate at which requests are due, in the base's of a paced group
 }
 
 // load is what is sent: each request from one of so many tenants.
@@ -96,14 +105,20 @@ const (
 	namePrefetch = "ours, Redis, `prefetch auto`"
 	namePeer     = "caddy-ratelimit, in memory"
 	nameRefuse   = "a handler that refuses"
+	nameEarlier  = "ours, Redis, of the earlier commit"
+	nameMost     = "ours, Redis, at 1.0 × its maximum"
+	nameBeyond   = "ours, Redis, at 1.5 × its maximum"
+	namePinged   = "a handler that sends one PING, at as much"
 )
 
 // The titles of the groups.
 const (
-	titleStatic = "Static answer"
-	titleProxy  = "`reverse_proxy`"
-	titleEqual  = "`reverse_proxy`, garbage seldom collected in each"
-	titleFlood  = "Flood: one tenant far over its limit of 100/s"
+	titleStatic   = "Static answer"
+	titleProxy    = "`reverse_proxy`"
+	titleEqual    = "`reverse_proxy`, garbage seldom collected in each"
+	titleFlood    = "Flood: one tenant far over its limit of 100/s"
+	titleFelt     = "`reverse_proxy` at half of bare Caddy's rate"
+	titleOverload = "`reverse_proxy`, overload"
 )
 
 // cells are gateways with that answer and the limit that is common.
@@ -126,7 +141,7 @@ func commandOf(name string) string {
 	switch name {
 	case namePing:
 		return "ping"
-	case nameStrict, namePrefetch:
+	case nameStrict, namePrefetch, nameEarlier:
 		return "evalsha"
 	default:
 		return ""
@@ -151,5 +166,36 @@ func planOf(o options) (plan, error) {
 	if o.seconds > 0 {
 		p.seconds = o.seconds
 	}
-	return p, nil
+	if o.against != "" {
+		p.compare()
+	}
+	return p, p.restrict(o.only)
+}
+
+// restrict leaves the groups whose headings contain the text.
+func (p *plan) restrict(text string) error {
+	p.groups = slices.DeleteFunc(p.groups, func(g group) bool { return !strings.Contains(g.heading(), text) })
+	if len(p.groups) == 0 {
+		return fmt.Errorf("reading arguments: -only %q is in no heading of the plan", text)
+	}
+	return nil
+}
+
+// compare puts the earlier commit next to ours, where no processor is left and
+// where users wait for nobody.
+func (p *plan) compare() {
+	for i := range p.groups {
+		g := &p.groups[i]
+		if i > 0 && g.title != titleFelt {
+			continue
+		}
+		for j, c := range g.cells {
+			if c.name == nameStrict {
+				earlier := cells(c.answer, nameEarlier)[0]
+				earlier.times = c.times
+				g.cells = slices.Insert(g.cells, j+1, earlier)
+				break
+			}
+		}
+	}
 }

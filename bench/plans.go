@@ -13,6 +13,8 @@ func fullPlan() plan {
 			{title: titleStatic, load: load{tenants: 1}, cells: wide(answerStatic, nameBare, nameAlone, nameStrict, namePrefetch)},
 			{title: titleProxy, load: load{tenants: many}, cells: cells(answerProxy, nameBare, nameNothing, nameAlone, nameStrict, namePeer)},
 			{title: titleProxy, load: load{tenants: 1000}, cells: cells(answerProxy, nameBare, nameStrict)},
+			felt(many, 3),
+			overload(many, 20, 3),
 			equal(),
 			flood(),
 		},
@@ -25,6 +27,8 @@ func quickPlan() plan {
 		groups: []group{
 			{title: titleStatic, load: load{tenants: many}, cells: cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
 			{title: titleProxy, load: load{tenants: many}, cells: cells(answerProxy, nameBare, nameStrict, namePeer)},
+			felt(many, 2),
+			overload(many, 5, 1),
 			flood(),
 		},
 	}
@@ -38,6 +42,8 @@ func smokePlan() plan {
 			{title: titleStatic, load: load{tenants: 1000}, cells: cells(answerStatic, nameBare, nameNothing, namePing, nameAlone, nameStrict, namePeer)},
 			{title: titleStatic, load: load{tenants: 1000, zipf: true}, cells: wide(answerStatic, namePrefetch)},
 			{title: titleProxy, load: load{tenants: 1000}, cells: cells(answerProxy, nameBare, nameStrict)},
+			felt(1000, 1),
+			overload(1000, 0, 0),
 			flood(),
 		},
 	}

@@ -34,7 +34,7 @@ func (r *results) svg() string {
 		fmt.Fprintf(&bars, `<text class="text head" x="24" y="%d">%s</text>`+"\n", y-plotLine/2, plain(g.title))
 		longest := r.fastest(i)
 		for j, c := range g.cells {
-			bars.WriteString(bar(line{c, r.samples[i][j], r.samples[i][0]}, y, longest))
+			bars.WriteString(bar(line{c, r.samples[i][j], r.samples[i][0], nil}, y, longest))
 			y += plotLine
 		}
 	}
@@ -55,7 +55,7 @@ func (r *results) svg() string {
 
 // plotted are the main groups: those with the load of the first.
 func plotted(p plan, g group) bool {
-	return g.load == p.groups[0].load && g.title != titleFlood && g.title != titleEqual
+	return g.load == p.groups[0].load && g.paced == nil && g.title != titleFlood && g.title != titleEqual
 }
 
 // fastest is the largest median rate of a group.

@@ -8,13 +8,15 @@ import (
 // goal is a figure that we want to reach.
 type goal struct {
 	what       string
-	least, aim float64 // both 0: it is told for information
-	below      bool    // whether less is better
+	least, aim float64
+	told       bool // for information: there is nothing to reach
+	below      bool // whether less is better
 	digits     int
 	measured   func(*results) (float64, bool)
-	at         ratioAt // the ratio that is measured, if it is one
-	cannot     string  // why it cannot be measured, blank where it can
-	why        string  // what keeps it from its bar, for where it is missed
+	loud       func(*results) bool // whether the machine was not quiet enough for it; nil: it is not asked
+	at         ratioAt             // the ratio that is measured, if it is one
+	cannot     string              // why it cannot be measured, or not without an earlier commit
+	why        string              // what keeps it from its bar, for where it is missed
 }
 
 // ratioGoal is a goal for a paired ratio.
@@ -22,6 +24,13 @@ func ratioGoal(what string, least, aim float64, at ratioAt) goal {
 	return goal{what: what, least: least, aim: aim, digits: 2, at: at, measured: func(r *results) (float64, bool) {
 		return r.ratio(at.title, at.load, at.over, at.under)
 	}}
+}
+
+// toldRatio is a paired ratio that nothing depends on.
+func toldRatio(what string, at ratioAt) goal {
+	g := ratioGoal(what, 0, 0, at)
+	g.told = true
+	return g
 }
 
 // because adds what keeps a goal from its bar.
@@ -51,7 +60,7 @@ func (g goal) verdict(value float64) string {
 		return value >= bar
 	}
 	switch {
-	case g.least == 0 && g.aim == 0:
+	case g.told:
 		return "for information"
 	case reached(g.aim):
 		return "aim reached"
@@ -64,9 +73,25 @@ func (g goal) verdict(value float64) string {
 
 const notMet = "**not met**"
 
+// value is what was measured, if it was.
+func (g goal) value(r *results) (float64, bool) {
+	if g.measured == nil {
+		return 0, false
+	}
+	return g.measured(r)
+}
+
+// excuse is why it was not measured, blank where the plan does not have it.
+func (g goal) excuse(r *results) string {
+	if g.measured != nil && r.earlier != "" {
+		return ""
+	}
+	return g.cannot
+}
+
 // bar is what is to be reached, blank where nothing is.
 func (g goal) bar(value float64) string {
-	if g.least == 0 && g.aim == 0 {
+	if g.told {
 		return ""
 	}
 	return fmt.Sprintf("%.*f", g.digits, value)
@@ -78,16 +103,15 @@ func (r *results) reach() string {
 	void := len(r.void()) > 0
 	out.WriteString("| | at least | aim | measured | |\n| --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {
-		if g.cannot != "" {
-			fmt.Fprintf(&out, "| %s | %s | %s | not measured: %s | |\n", g.what, g.bar(g.least), g.bar(g.aim), g.cannot)
-			continue
-		}
-		value, measured := g.measured(r)
+		value, measured := g.value(r)
 		if !measured {
+			if excuse := g.excuse(r); excuse != "" {
+				fmt.Fprintf(&out, "| %s | %s | %s | not measured: %s | |\n", g.what, g.bar(g.least), g.bar(g.aim), excuse)
+			}
 			continue
 		}
 		verdict := g.verdict(value)
-		if void || r.local(g.at) > muchLocal {
+		if void || !r.says(g.at) || g.loud != nil && g.loud(r) {
 			verdict = "void"
 		}
 		if verdict == notMet {

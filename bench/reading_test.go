@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/bench/due"
 )
 
 const wrkSays = `Running 3s test @ http://127.0.0.1:10000/
@@ -41,6 +43,23 @@ func TestParseShotSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestShotOfOurGenerator(t *testing.T) {
+	t.Parallel()
+	got := shotOf(due.Report{
+		Due: 100, Answered: 90, Statuses: 1, Broken: 2, Unsent: 8, Took: time.Second,
+		P50: 3, P99: 4, Late50: 5, Late99: 6, CPU: 7,
+	})
+	require.Equal(t, shot{
+		requests: 90, statuses: 1, broken: 2, took: time.Second, p50: 3, p99: 4,
+		due: 100, unsent: 8, late50: 5, late99: 6, generatorCPU: 7,
+	}, got)
+	s := sample{shot: got}
+	require.InDelta(t, 0.1, s.unanswered(), 1e-9)
+	s.length = 2 * time.Second
+	require.InDelta(t, 50, s.duePerSecond(), 1e-9)
+	require.Zero(t, sample{shot: shot{requests: 5}}.unanswered(), "wrk has none")
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	cpu, err := cpuOf("4711 (a ) b (c) S 1 4711 4711 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 1000 100 10")
@@ -72,15 +91,19 @@ func TestCallsOf(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestLocalOf(t *testing.T) {
+func TestCountsOf(t *testing.T) {
 	t.Parallel()
-	got, err := localOf(`# TYPE caddy_rate_limit_requests_total counter
+	got, err := countsOf(`# TYPE caddy_rate_limit_requests_total counter
 caddy_rate_limit_requests_total{outcome="granted",source="local",zone="common"} 1.5e+06
 caddy_rate_limit_requests_total{outcome="refused",source="local",zone="common"} 3
 caddy_rate_limit_requests_total{outcome="granted",source="redis",zone="common"} 99
+caddy_rate_limit_requests_total{outcome="refused",source="remembered",zone="common"} 7
+caddy_rate_limit_state_changes_total{event="rate_limit_breaker_closed"} 1
+caddy_rate_limit_state_changes_total{event="rate_limit_breaker_opened"} 2
 `)
 	require.NoError(t, err)
-	require.EqualValues(t, 1_500_003, got)
-	_, err = localOf("caddy_rate_limit_requests_total{source=\"local\"} many\n")
+	require.Equal(t, counts{redis: 99, local: 1_500_003, opened: 2}, got)
+	require.Equal(t, counts{redis: 90, local: 1_500_000, opened: 2}, got.minus(counts{redis: 9, local: 3}))
+	_, err = countsOf("caddy_rate_limit_requests_total{source=\"local\"} many\n")
 	require.Error(t, err)
 }

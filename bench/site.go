@@ -48,6 +48,12 @@ const (
 	buildBare = "bare"
 	buildOurs = "ours"
 	buildPeer = "peer"
+
+	// buildEarlier is made of an earlier commit, with the folder of ours.
+	buildEarlier = "earlier-ours"
+
+	// buildDue is no Caddy but our generator of load.
+	buildDue = "due"
 )
 
 // site is a gateway to be: what is the same in two cells is one process.
@@ -56,10 +62,18 @@ type site struct {
 	global    string // a global option
 	directive string // what stands before the answer
 	env       string // what its environment has besides, between blanks
+	nice      int    // how far it stands back where processors are wanted
 }
 
-// withRedis is our global option. REDIS is replaced.
-const withRedis = "rate_limit {\n\t\tredis redis://REDIS/0\n\t}"
+// Our global option. REDIS is replaced. The earlier commit has buckets of its own,
+// because it may keep them in another form.
+const (
+	withRedis    = "rate_limit {\n\t\tredis redis://REDIS/0\n\t}"
+	withOldRedis = "rate_limit {\n\t\tredis redis://REDIS/1\n\t}"
+)
+
+// asksRedis reports whether it is ours and decides through Redis.
+func (s site) asksRedis() bool { return s.global != "" }
 
 // peerDirective keeps caddy-ratelimit from forgetting a tenant that has been away
 // for a second, as it does once a minute by itself: none of the others does.
@@ -88,6 +102,8 @@ func siteOf(name string, l limited) site {
 		return site{build: buildOurs, directive: ours("")}
 	case nameStrict:
 		return site{build: buildOurs, global: withRedis, directive: ours("")}
+	case nameEarlier:
+		return site{build: buildEarlier, global: withOldRedis, directive: ours("")}
 	case namePrefetch:
 		return site{build: buildOurs, global: withRedis, directive: ours("\n\t\tprefetch auto")}
 	case namePeer:

@@ -22,13 +22,22 @@ const (
 	wrkConnections = 64
 )
 
-// shot is what wrk has seen in one measurement.
+// shot is what a generator of load has seen in one measurement.
 type shot struct {
 	requests int64
 	statuses int64 // requests whose status was neither 2xx nor 3xx
 	broken   int64 // connections and requests that failed
 	took     time.Duration
 	p50, p99 time.Duration
+
+	// Where requests were due at fixed times, all of them and what concerns the
+	// generator: those that found no connection free in time, how late it sent
+	// others, and its processor time.
+	due            int64
+	length         time.Duration // in which they were
+	unsent         int64
+	late50, late99 time.Duration
+	generatorCPU   time.Duration
 }
 
 // wrk is the load generator.

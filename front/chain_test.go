@@ -64,6 +64,9 @@ type unsourced struct{ limit.Limiter }
 func (u unsourced) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
 	d, err := u.Limiter.Take(ctx, req)
 	d.Source = limit.SourceLocal
+	for i := range d.Each {
+		d.Each[i].Source = limit.SourceLocal
+	}
 	return d, err
 }
 
@@ -191,5 +194,5 @@ func TestChainUnderRace(t *testing.T) {
 	passed := time.Duration(clock.Now().UnixNano())
 	require.LessOrEqual(t, granted.Load(), capacity+int64(passed.Seconds()*capacity))
 	require.GreaterOrEqual(t, granted.Load(), int64(capacity-2*100), "but for what was in hand and dropped")
-	require.Positive(t, sources[limit.SourceMemory].Load())
+	require.Positive(t, sources[limit.SourceRemembered].Load())
 }

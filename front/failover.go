@@ -91,12 +91,18 @@ type Failover struct {
 	scratch sync.Pool
 }
 
-// Take returns the primary's decision or, where that fails, the fallback's: with
-// SourceLocal one by this instance's share, in which a cost above the share's
+// Take returns the primary's decision or, where that fails, the fallback's, which
+// for a Local request is FallbackLocal in any case: with SourceLocal one by this instance's share, in which a cost above the share's
 // capacity costs that capacity; with SourceNone one that asked no bucket, its
 // states zero but for RetryAfter. The error is the context's where the client
 // has left, and then nothing is charged locally, or else a failure of Local.
 func (f *Failover) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Local {
+		if left := ctx.Err(); left != nil {
+			return limit.Decision{}, left
+		}
+		return f.takeLocal(ctx, req)
+	}
 	if req.Deadline.IsZero() {
 		req.Deadline = f.now().Add(orDefault(f.Timeout, DefaultTimeout))
 	}
@@ -134,6 +140,9 @@ func (f *Failover) Reset(ctx context.Context, key limit.Key) error {
 
 // takeLocal asks the local buckets for this instance's share.
 func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Splits() { // as each has a cost of its own then
+		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return f.takeLocal(ctx, one) })
+	}
 	borrowed, _ := f.scratch.Get().(*[]limit.Bucket)
 	if borrowed == nil {
 		borrowed = new([]limit.Bucket)

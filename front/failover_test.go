@@ -98,6 +98,27 @@ func TestFailoverWithFailingPrimary(t *testing.T) {
 	})
 }
 
+// TestH6FailoverApart: of buckets that are asked apart, each gives its own share at a
+// cost of its own.
+func TestH6FailoverApart(t *testing.T) {
+	t.Parallel()
+	f := &front.Failover{Primary: down{}, Local: local(new(limittest.Clock)), Instances: front.Fixed(5)}
+	req := limit.Request{Buckets: []limit.Bucket{bucketOf(t, "a", 10, 0.001), bucketOf(t, "b", 100, 0.001), bucketOf(t, "c", 5, 0.001)}, Cost: 8, Count: 1, Apart: true}
+	for i, want := range [][]int64{{1, 1, 0}, {0, 1, 0}, {0, 0, 0}} {
+		d, err := f.Take(context.Background(), req)
+		require.NoError(t, err)
+		for k, granted := range want {
+			require.Equal(t, limit.Grant{Granted: granted, Source: limit.SourceLocal}, d.Grant(k), "%d, bucket %d", i, k)
+		}
+		require.Equal(t, []int64{12, 4, 4}[i], d.At(1).Remaining, i)
+	}
+	f.Fallback = front.FallbackDeny
+	d, err := f.Take(context.Background(), req)
+	require.NoError(t, err)
+	require.Equal(t, limit.Grant{}, d.Grant(2))
+	require.Equal(t, time.Second, d.At(2).RetryAfter)
+}
+
 func TestDecisionPassesThrough(t *testing.T) {
 	t.Parallel()
 	want := limit.Decision{Granted: 1, Source: limit.SourceRedis, First: limit.State{Remaining: 7, ResetAfter: time.Second}}
@@ -314,6 +335,34 @@ func TestResetsBoth(t *testing.T) {
 		require.ErrorIs(t, f.Reset(context.Background(), key), c.want, name)
 		require.Equal(t, []limit.Key{key}, primary.resets)
 		require.Equal(t, []limit.Key{key}, fallback.resets)
+	}
+}
+
+// TestLocalRequests are decided by the share, whatever the primary could say and
+// the fallback is.
+func TestLocalRequests(t *testing.T) {
+	t.Parallel()
+	for _, fallback := range []front.Fallback{front.FallbackLocal, front.FallbackAllow, front.FallbackDeny} {
+		primary := &fake{decision: limit.Decision{Granted: 1, Source: limit.SourceRedis}}
+		f := &front.Failover{Primary: primary, Local: local(new(limittest.Clock)), Fallback: fallback, Instances: front.Fixed(2)}
+		request := requestFor(bucketOf(t, "a", 10, 1))
+		request.Local = true
+		foreseen, err := f.Foresee(context.Background(), request)
+		require.NoError(t, err)
+		for taken := range int64(6) {
+			got, err := f.Take(context.Background(), request)
+			require.NoError(t, err)
+			require.Equal(t, limit.SourceLocal, got.Source)
+			require.Equal(t, taken < 5, got.Granted > 0, "%s: %d", fallback, taken)
+			if taken == 0 {
+				require.Equal(t, foreseen.First.Remaining, got.First.Remaining)
+			}
+		}
+		left, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err = f.Take(left, request)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, primary.taken)
 	}
 }
 

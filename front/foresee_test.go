@@ -85,7 +85,7 @@ func TestForeseeShards(t *testing.T) {
 		d := one(t, shards, a)
 		require.Equal(t, before.First.Remaining, d.First.Remaining)
 	}
-	require.Equal(t, limit.SourceMemory, foresee(t, shards, 1, a).Source, "every part is known to be empty")
+	require.Equal(t, limit.SourceRemembered, foresee(t, shards, 1, a).Source, "every part is known to be empty")
 	require.Zero(t, one(t, shards, a).Granted)
 }
 

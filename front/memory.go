@@ -13,7 +13,7 @@ import (
 // by one request at a time for as long again.
 const memorySpan = int64(time.Second)
 
-// MemoryStore is what Memory remembers, about 150 bytes for each bucket that had
+// MemoryStore is what Memory remembers, about 250 bytes for each bucket that had
 // too little left. It outlives the layers that work on it. Make one with
 // NewMemoryStore.
 type MemoryStore struct{ store[memo] }
@@ -44,13 +44,18 @@ type Memory struct {
 	Clock func() time.Time
 }
 
-// Take refuses with SourceMemory where a refusal is known to hold, with the states
+// Take refuses with SourceRemembered where a refusal is known to hold, with the states
 // of the buckets as they were last seen and waits that count from then; it does so
 // for several buckets where one is known to refuse and something is known of all.
 // All else is Next's decision. A request waits for another's answer once, and if
 // that is no refusal it asks for itself. The error is Next's, or says that ctx or
-// the request's deadline ended the wait. A look, with Count 0, always asks.
+// the request's deadline ended the wait. A look, with Count 0, always asks. Of
+// buckets that are asked apart, Next is asked once about those that are not known to
+// refuse.
 func (m *Memory) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Splits() {
+		return m.takeApart(ctx, &req)
+	}
 	if req.Count < 1 {
 		return m.ask(ctx, &req, true)
 	}
@@ -182,7 +187,7 @@ func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64)
 // refusal is the answer from what is known of all buckets.
 func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) limit.Decision {
 	now := m.Store.elapsed(m.Clock)
-	decision := limit.Decision{Source: limit.SourceMemory, First: held.Get(&keys[0]).state(req.Cost, now)}
+	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(&keys[0]).state(req.Cost, now)}
 	for i := range keys[1:] {
 		decision.Rest = append(decision.Rest, held.Get(&keys[i+1]).state(req.Cost, now))
 	}

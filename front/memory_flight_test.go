@@ -79,7 +79,7 @@ func drained(t *testing.T, a limit.Bucket) (*front.Memory, *gate) {
 		g.open <- nil
 		require.Equal(t, int64(1), one(t, memory, a).Granted)
 	}
-	require.Equal(t, limit.SourceMemory, one(t, memory, a).Source)
+	require.Equal(t, limit.SourceRemembered, one(t, memory, a).Source)
 	time.Sleep(one(t, memory, a).First.RetryAfter) // in the bubble's time
 	g.calls.Store(0)
 	return memory, g
@@ -99,7 +99,7 @@ func TestMemorySingleFlight(t *testing.T) {
 		c.group.Wait()
 		require.Equal(t, int64(1), g.calls.Load())
 		require.Equal(t, int64(1), c.granted)
-		require.Equal(t, map[limit.Source]int{limit.SourceLocal: 1, limit.SourceMemory: 49}, c.sources)
+		require.Equal(t, map[limit.Source]int{limit.SourceLocal: 1, limit.SourceRemembered: 49}, c.sources)
 	})
 }
 

@@ -116,7 +116,7 @@ func TestMemoryStore(t *testing.T) {
 	require.NotZero(t, memory.Store.Len())
 	other := &front.Memory{Next: down{}, Store: memory.Store, Clock: clock.Now}
 	takeN(t, memory, 2, bucketOf(t, "a", 1, 0.001))
-	require.Equal(t, limit.SourceMemory, one(t, other, bucketOf(t, "a", 1, 0.001)).Source, "another config's layer knows what this one learned")
+	require.Equal(t, limit.SourceRemembered, one(t, other, bucketOf(t, "a", 1, 0.001)).Source, "another config's layer knows what this one learned")
 }
 
 // TestMemoryIsGivenBack: a bucket that has enough again is forgotten after a while.

@@ -25,7 +25,7 @@ func TestMemoryRefuses(t *testing.T) {
 		clock.Advance(t, 50*time.Millisecond)
 		d := one(t, memory, a)
 		require.Zero(t, d.Granted, "the grant that left too little has told")
-		require.Equal(t, limit.SourceMemory, d.Source)
+		require.Equal(t, limit.SourceRemembered, d.Source)
 	}
 	d := one(t, memory, a)
 	require.Equal(t, limit.State{RetryAfter: 250 * time.Millisecond, ResetAfter: 1250 * time.Millisecond}, d.First)
@@ -37,6 +37,44 @@ func TestMemoryRefuses(t *testing.T) {
 	d = one(t, memory, a)
 	require.Equal(t, int64(1), d.Granted)
 	require.Equal(t, limit.SourceLocal, d.Source)
+	require.Equal(t, int64(1), next.taken())
+}
+
+// TestH6MemoryApart: of buckets that are asked apart, Next is asked once, about those
+// that memory does not know to refuse.
+func TestH6MemoryApart(t *testing.T) {
+	t.Parallel()
+	clock := new(limittest.Clock)
+	next := &counted{Limiter: local(clock)}
+	memory := memoryOver(next, clock)
+	a, b, c := bucketOf(t, "a", 1, 0.5), bucketOf(t, "b", 2, 0.5), bucketOf(t, "c", 9, 0.5)
+	ask := func(buckets ...limit.Bucket) limit.Decision {
+		d, err := memory.Take(context.Background(), limit.Request{Buckets: buckets, Cost: 1, Count: 1, Apart: true})
+		require.NoError(t, err)
+		return d
+	}
+	redis, remembered := limit.SourceLocal, limit.SourceRemembered
+	for i, want := range [][]limit.Grant{
+		{{Granted: 1, Source: redis}, {Granted: 1, Source: redis}, {Granted: 1, Source: redis}},
+		{{Source: remembered}, {Granted: 1, Source: redis}, {Granted: 1, Source: redis}},
+		{{Source: remembered}, {Source: remembered}, {Granted: 1, Source: redis}},
+	} {
+		d := ask(a, b, c)
+		for k := range want {
+			require.Equal(t, want[k], d.Grant(k), "%d, bucket %d", i, k)
+		}
+		require.Equal(t, int64(8-i), d.At(2).Remaining)
+		require.Equal(t, int64(1), next.taken(), i)
+	}
+	d := ask(a, b)
+	require.Equal(t, remembered, d.Source)
+	require.Equal(t, 2*time.Second, d.At(1).RetryAfter)
+	require.Zero(t, next.taken(), "both are known to refuse")
+	require.Zero(t, one(t, memory, b).Granted, "and so they are for others")
+	require.Zero(t, next.taken())
+	require.NoError(t, memory.Reset(context.Background(), a.Key))
+	d = ask(a, b)
+	require.Equal(t, int64(1), d.Grant(0).Granted)
 	require.Equal(t, int64(1), next.taken())
 }
 
@@ -96,7 +134,7 @@ func TestA18RememberedRefusal(t *testing.T) {
 		require.Equal(t, int64(1), take(t, memory, 7, 1, a).Granted)
 		require.Zero(t, take(t, memory, 5, 1, a).Granted)
 		next.taken()
-		require.Equal(t, limit.SourceMemory, take(t, memory, 5, 1, a).Source)
+		require.Equal(t, limit.SourceRemembered, take(t, memory, 5, 1, a).Source)
 		require.Zero(t, next.taken())
 		d := one(t, memory, a)
 		require.Equal(t, int64(1), d.Granted)
@@ -129,7 +167,7 @@ func TestMemoryOfOtherCosts(t *testing.T) {
 		next.taken()
 		d := take(t, memory, c.cost, 1, a)
 		require.Equal(t, c.want, d.First.RetryAfter, c)
-		require.Equal(t, limit.SourceMemory, d.Source)
+		require.Equal(t, limit.SourceRemembered, d.Source)
 		require.Zero(t, next.taken())
 	}
 }
@@ -212,9 +250,9 @@ func TestMemoryForgets(t *testing.T) {
 		"capacity":  {changed(func(r *limit.Rule) { r.Capacity++ }), limit.SourceLocal},
 		"refill":    {changed(func(r *limit.Rule) { r.Refill *= 2 }), limit.SourceLocal},
 		"algorithm": {changed(func(r *limit.Rule) { r.Algorithm = limit.SlidingWindowLog }), limit.SourceLocal},
-		"mode":      {changed(func(r *limit.Rule) { r.Mode = limit.Shadow }), limit.SourceMemory},
-		"prefetch":  {changed(func(r *limit.Rule) { r.Prefetch = 7 }), limit.SourceMemory},
-		"unnamed":   {changed(func(r *limit.Rule) { r.Algorithm = 0 }), limit.SourceMemory},
+		"mode":      {changed(func(r *limit.Rule) { r.Mode = limit.Shadow }), limit.SourceRemembered},
+		"prefetch":  {changed(func(r *limit.Rule) { r.Prefetch = 7 }), limit.SourceRemembered},
+		"unnamed":   {changed(func(r *limit.Rule) { r.Algorithm = 0 }), limit.SourceRemembered},
 		"shard": {func(_ testing.TB, _ limit.Limiter, b *limit.Bucket) {
 			b.Key.Shard = 1
 		}, limit.SourceLocal},
@@ -291,7 +329,7 @@ func TestMemoryIsNotToldBefore(t *testing.T) {
 		require.Zero(t, one(t, memory, a).Granted)
 	}
 	require.Equal(t, int64(1), one(t, memory, old).Granted)
-	require.Equal(t, limit.SourceMemory, one(t, memory, a).Source)
+	require.Equal(t, limit.SourceRemembered, one(t, memory, a).Source)
 
 	// Also where that says that there is enough, after a reset.
 	next.after = func(limit.Request, limit.State) {
@@ -320,7 +358,7 @@ func TestMemoryCountsFromTheReply(t *testing.T) {
 	clock.Advance(t, 50*time.Millisecond)
 	require.Equal(t, limit.State{RetryAfter: 950 * time.Millisecond, ResetAfter: 950 * time.Millisecond}, one(t, memory, a).First)
 	clock.Advance(t, 849*time.Millisecond)
-	require.Equal(t, limit.SourceMemory, one(t, memory, a).Source)
+	require.Equal(t, limit.SourceRemembered, one(t, memory, a).Source)
 	clock.Advance(t, time.Millisecond)
 	require.Equal(t, int64(1), one(t, memory, a).Granted, "but is asked for as soon as there may be any")
 }
@@ -334,7 +372,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 
 	require.Equal(t, int64(1), one(t, memory, wide, narrow).Granted)
 	d := one(t, memory, wide, narrow)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, limit.State{Remaining: 9, ResetAfter: 100 * time.Second}, d.At(0))
 	require.Equal(t, limit.State{RetryAfter: 10 * time.Second, ResetAfter: 10 * time.Second}, d.At(1))
 	require.Equal(t, int64(1), next.taken())
@@ -342,7 +380,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 	require.Equal(t, int64(1), one(t, memory, third).Granted)
 	next.taken()
 	d = one(t, memory, narrow, third)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, 10*time.Second, d.At(0).RetryAfter)
 	require.Equal(t, 20*time.Second, d.At(1).RetryAfter, "the longest is known")
 	require.Zero(t, next.taken())
@@ -353,7 +391,7 @@ func TestMemoryOfSeveralBuckets(t *testing.T) {
 	require.Equal(t, int64(5), d.At(1).Remaining, "asked, because nothing is known of one")
 	require.Equal(t, int64(1), next.taken())
 	d = one(t, memory, unknown, narrow)
-	require.Equal(t, limit.SourceMemory, d.Source)
+	require.Equal(t, limit.SourceRemembered, d.Source)
 	require.Equal(t, int64(5), d.At(0).Remaining)
 	require.Equal(t, int64(1), one(t, memory, wide).Granted, "what is not short is not refused")
 }

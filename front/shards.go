@@ -45,9 +45,12 @@ type Shards struct {
 // and where Next errs after a part has answered: a refusal that may be one too many
 // is better than a fallback that admits beside parts which are empty.
 //
-// A split bucket is a token bucket, alone in its request, with a cost of 1: all
-// else is an error that wraps errors.ErrUnsupported.
+// A split bucket is a token bucket, alone in its request or asked apart, with a cost
+// of 1: all else is an error that wraps errors.ErrUnsupported.
 func (s *Shards) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	if req.Splits() && anyOf(&req, func(one *limit.Request) bool { return parts(&one.Buckets[0]) > 1 }) {
+		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return s.Take(ctx, one) })
+	}
 	split, err := splits(&req)
 	if err != nil {
 		return limit.Decision{}, fmt.Errorf("splitting a bucket into shards: %w", err)

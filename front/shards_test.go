@@ -174,10 +174,10 @@ func TestShardsSource(t *testing.T) {
 		sources []limit.Source
 		want    limit.Source
 	}{
-		"granted":        {[]int64{0, 1}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceMemory},
-		"memory, redis":  {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceRedis}, limit.SourceRedis},
-		"redis, memory":  {[]int64{0, 0}, []limit.Source{limit.SourceRedis, limit.SourceMemory}, limit.SourceRedis},
-		"memory, memory": {[]int64{0, 0}, []limit.Source{limit.SourceMemory, limit.SourceMemory}, limit.SourceMemory},
+		"granted":        {[]int64{0, 1}, []limit.Source{limit.SourceRedis, limit.SourceRemembered}, limit.SourceRemembered},
+		"memory, redis":  {[]int64{0, 0}, []limit.Source{limit.SourceRemembered, limit.SourceRedis}, limit.SourceRedis},
+		"redis, memory":  {[]int64{0, 0}, []limit.Source{limit.SourceRedis, limit.SourceRemembered}, limit.SourceRedis},
+		"memory, memory": {[]int64{0, 0}, []limit.Source{limit.SourceRemembered, limit.SourceRemembered}, limit.SourceRemembered},
 	} {
 		next := &fake{}
 		asked := 0
@@ -335,4 +335,20 @@ func BenchmarkShards(b *testing.B) {
 			})
 		})
 	}
+}
+
+// TestH6ShardsApart splits one of several buckets that are asked apart.
+func TestH6ShardsApart(t *testing.T) {
+	t.Parallel()
+	shards := &front.Shards{Next: local(new(limittest.Clock))}
+	req := requestFor(sharded(t, 6, 0.001, 3), bucketOf(t, "b", 2, 0.001))
+	req.Apart = true
+	granted := [2]int64{}
+	for range 10 {
+		d, err := shards.Take(context.Background(), req)
+		require.NoError(t, err)
+		granted[0] += d.Grant(0).Granted
+		granted[1] += d.Grant(1).Granted
+	}
+	require.Equal(t, [2]int64{6, 2}, granted)
 }

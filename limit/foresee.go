@@ -9,7 +9,8 @@ import (
 // Count 0, tells: what stands before Redis answers from what it remembers.
 type Foreseer interface {
 	// Foresee returns what Take would decide now on the request with Count 1, and
-	// changes nothing. Its errors are those of Take.
+	// changes nothing. The request does not split (see Request.Splits). Its errors
+	// are those of Take.
 	Foresee(ctx context.Context, req Request) (Decision, error)
 }
 
@@ -17,6 +18,9 @@ type Foreseer interface {
 // nothing: what l itself foresees, or else what a look at it tells. A wait after
 // a grant is not foreseen and is that of the look. The error is l's.
 func Foresee(ctx context.Context, l Limiter, req Request) (Decision, error) {
+	if req.Splits() {
+		return req.TakeEach(func(one Request) (Decision, error) { return Foresee(ctx, l, one) })
+	}
 	req.Count = 1
 	if foreseer, ok := l.(Foreseer); ok {
 		return foreseer.Foresee(ctx, req)

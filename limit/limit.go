@@ -16,7 +16,8 @@ type Limiter interface {
 	// request can give at req.Cost each, and takes it from all of them, or takes
 	// nothing from any. A refusal is a Decision (Granted 0); an error means that
 	// nobody decided and nothing may be assumed about the buckets. Count 0 looks
-	// and changes nothing.
+	// and changes nothing. Where the request is Apart, all of this holds for each
+	// bucket by itself, in one decision.
 	Take(ctx context.Context, req Request) (Decision, error)
 
 	// Reset forgets the state of one bucket, under every algorithm, so that it
@@ -33,8 +34,9 @@ type Bucket struct {
 
 // Request asks for tokens from one bucket or several at once.
 type Request struct {
-	// Buckets are those that must all agree, at least one. The slice stays the
-	// caller's: a Limiter neither changes it nor keeps it after Take returns.
+	// Buckets are those that must all agree, unless they are asked Apart; at least
+	// one. The slice stays the caller's: a Limiter neither changes it nor keeps it
+	// after Take returns.
 	Buckets []Bucket
 
 	// Cost is what one unit takes from each bucket, at least 1.
@@ -43,9 +45,18 @@ type Request struct {
 	// Count is how many units are wanted; 0 only looks.
 	Count int64
 
+	// Apart asks each bucket by itself: it gives the largest number of units up to
+	// Count that it can, whatever the others can. Default: all give the same.
+	Apart bool
+
 	// Deadline is when an answer is of no more use. It is set once, by the layer
 	// that knows what to do then; zero means that there is none.
 	Deadline time.Time
+
+	// Local asks for a decision by what this process alone keeps, by its share, as
+	// if nobody else could be asked. It is for one who does not know the rule that
+	// counts: what is shared must not change by a wrong one.
+	Local bool
 }
 
 // Never is the RetryAfter of a bucket that can never give what was asked,
@@ -68,10 +79,11 @@ type State struct {
 
 // Decision is a Limiter's answer. The zero value refuses.
 type Decision struct {
-	// Granted is how many units were taken from every bucket: 0 is a refusal.
+	// Granted is how many units were taken from every bucket: 0 is a refusal. Of
+	// buckets that were asked apart it is the least that one of them gave.
 	Granted int64
 
-	// Source says who decided.
+	// Source says who decided: the first bucket, where they were asked apart.
 	Source Source
 
 	// First is the state of the request's first bucket. It is held inline so
@@ -80,6 +92,10 @@ type Decision struct {
 
 	// Rest holds the states of the second bucket and on, in the request's order.
 	Rest []State
+
+	// Each holds what each bucket gave, in the request's order, where several were
+	// asked apart and may differ. It is nil else: see Grant.
+	Each []Grant
 }
 
 // At returns the state of the request's bucket number i, counted from 0.
@@ -101,8 +117,8 @@ const (
 	SourceRedis
 	// SourcePrefetch: a token taken ahead of time from Redis was spent.
 	SourcePrefetch
-	// SourceMemory: a refusal by Redis that is still known to hold.
-	SourceMemory
+	// SourceRemembered: a refusal by Redis that is still known to hold.
+	SourceRemembered
 	// SourceLocal: a bucket in this process, as the fallback or without Redis.
 	SourceLocal
 )
@@ -117,8 +133,8 @@ func (s Source) String() string {
 		return "redis"
 	case SourcePrefetch:
 		return "prefetch"
-	case SourceMemory:
-		return "memory"
+	case SourceRemembered:
+		return "remembered"
 	case SourceLocal:
 		return "local"
 	default:

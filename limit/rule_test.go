@@ -157,7 +157,7 @@ func TestSources(t *testing.T) {
 	for source := range limit.Sources {
 		words[limit.Source(source).String()] = true
 	}
-	require.Equal(t, map[string]bool{"none": true, "redis": true, "prefetch": true, "memory": true, "local": true}, words)
+	require.Equal(t, map[string]bool{"none": true, "redis": true, "prefetch": true, "remembered": true, "local": true}, words)
 }
 
 func TestDecisionAt(t *testing.T) {

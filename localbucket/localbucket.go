@@ -38,16 +38,25 @@ func (l *Limiter) Take(_ context.Context, req limit.Request) (limit.Decision, er
 	if err := check(&req); err != nil {
 		return limit.Decision{}, fmt.Errorf("deciding in memory: %w", err)
 	}
-	if len(req.Buckets) > 1 {
+	switch {
+	case len(req.Buckets) == 1:
+		return l.takeSole(&req), nil
+	case req.Apart:
+		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return l.takeSole(&one), nil })
+	default:
 		return l.takeAll(&req), nil
 	}
+}
+
+// takeSole decides for the only bucket of a request.
+func (l *Limiter) takeSole(req *limit.Request) limit.Decision {
 	switch algorithmOf(&req.Buckets[0]) {
 	case limit.SlidingWindowLog:
-		return takeOne(l, l.store.logs, &req), nil
+		return takeOne(l, l.store.logs, req)
 	case limit.SlidingWindowCounter:
-		return takeOne(l, l.store.counters, &req), nil
+		return takeOne(l, l.store.counters, req)
 	default:
-		return takeOne(l, l.store.levels, &req), nil
+		return takeOne(l, l.store.levels, req)
 	}
 }
 

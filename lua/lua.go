@@ -7,29 +7,13 @@ package lua
 
 import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 )
 
-var (
-	//go:embed clock.lua
-	clock string
-	//go:embed one_bucket.lua
-	oneBucket string
-	//go:embed state.lua
-	state string
-	//go:embed token_bucket.lua
-	tokenBucket string
-	//go:embed sliding_window_log.lua
-	slidingWindowLog string
-	//go:embed sliding_window_counter.lua
-	slidingWindowCounter string
-	//go:embed take.lua
-	take string
-	//go:embed heartbeat.lua
-	heartbeat string
-)
+//go:embed *.lua
+var files embed.FS
 
 // Script is a Lua script as EVAL and EVALSHA name it.
 type Script struct {
@@ -43,28 +27,32 @@ type Script struct {
 // Take returns the script that takes tokens. Every call returns the same text,
 // so a server caches it once whatever the rules are.
 func Take() Script {
-	return newScript(clock, oneBucket, state, tokenBucket, slidingWindowLog, slidingWindowCounter, take)
+	return newScript("take.lua")
 }
 
 // Heartbeat returns the script that notes that a process lives and counts those
 // that do. Its header describes the keys, the arguments and the reply.
-func Heartbeat() Script { return newScript(heartbeat) }
+func Heartbeat() Script { return newScript("heartbeat.lua") }
 
-func newScript(parts ...string) Script {
-	text := stripped(strings.Join(parts, "\n"))
+func newScript(name string) Script {
+	var out strings.Builder
+	write(&out, name)
+	text := out.String()
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return Script{Text: text, SHA1: hex.EncodeToString(sum[:])}
 }
 
-// stripped leaves out comments and empty lines: a server that does not know the
-// script is sent the whole of it within a request's few milliseconds.
-func stripped(text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
+// write writes a file, and those that its lines with an arrow name in their place.
+// It leaves out comments and empty lines: a server that does not know the script
+// is sent the whole of it within a request's few milliseconds.
+func write(out *strings.Builder, name string) {
+	text, _ := files.ReadFile(name) // a file that is missing fails every test
+	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "--") {
+		if included, found := strings.CutPrefix(line, "--> "); found {
+			write(out, included)
+		} else if line != "" && !strings.HasPrefix(line, "--") {
 			out.WriteString(line + "\n")
 		}
 	}
-	return out.String()
 }

@@ -63,7 +63,9 @@ func TestSeveralEntriesOverSeveralKeys(t *testing.T) {
 	t.Parallel()
 	client := servertest.Redis(t).Client(t)
 	reply, err := client.Eval(t.Context(), lua.Take().Text,
-		[]string{"{t}:a", "{t}:b:log", "{t}:c:win", "{t}:a"},
+		[]string{
+			"{t}:a", "{t}:b:log", "{t}:c:win", "{t}:a", "{t}:a", "{t}:d", "{t}:b:log", "{t}:a", "{t}:d",
+		},
 		packed(
 			3, 2, 10, // three keys, cost 2, up to 10 units
 			1, 10, 0.001, 10_000_000,
@@ -74,15 +76,34 @@ func TestSeveralEntriesOverSeveralKeys(t *testing.T) {
 			1, 1, 0, // one key, a look
 			1, 10, 0.001, 10_000_000,
 		),
+		packed(
+			2, 3, 4, // two token buckets, of which one was used
+			1, 10, 0.001, 10_000_000,
+			1, 7, 0.001, 7_000_000,
+		),
+		packed(
+			1, 4, 1, // a log again, that has too little
+			2, 7, 0.001, 7_000_000,
+		),
+		packed(
+			2, 3, 4,
+			1, 10, 0.001, 10_000_000,
+			1, 7, 0.001, 7_000_000,
+		),
 	).Int64Slice()
 	require.NoError(t, err)
-	require.Len(t, reply, 1+3*3+1+3)
+	require.Len(t, reply, 1+3*3+1+3+1+2*3+1+3+1+2*3)
 	require.Equal(t, int64(3), reply[0], "the log has room for three units of 2")
 	require.Equal(t, int64(4), reply[1])
 	require.Equal(t, int64(1), reply[4])
 	require.Positive(t, reply[5])
 	require.Equal(t, int64(3), reply[7])
 	require.Equal(t, []int64{0, 4}, reply[10:12])
+	require.Equal(t, []int64{1, 1}, reply[14:16], "one unit of 3, as the first has 4")
+	require.Equal(t, int64(4), reply[18])
+	require.Equal(t, []int64{0, 1}, reply[21:23])
+	require.Equal(t, []int64{0, 1}, reply[25:27], "the first has too little now")
+	require.Equal(t, []int64{4, 0}, reply[29:31], "and the second loses nothing, and waits for nothing")
 	require.Equal(t, int64(6), client.ZCard(t.Context(), "{t}:b:log").Val())
 }
 

@@ -94,24 +94,10 @@ local function sliding_window_counter()
   local function counter_take(b, tokens)
     b.cur = b.cur + tokens
     counter_store(b)
-    keep(b.key, b.window, max(b.window, counter_full(b)), counter_full(b))
-  end
-
-  local function counter_refuse(b)
-    if b.broken then
-      counter_store(b)
-    end
-    if b.exists then
-      keep(b.key, b.window, counter_full(b), counter_full(b))
-    end
-  end
-
-  local function counter_report(b, cost)
-    local left = min(b.capacity, max(0, floor(counter_room(b))))
-    return left, cost > b.capacity and -1 or counter_wait(b, cost), counter_full(b)
   end
 
   return {
-    read = counter_read, room = counter_room, take = counter_take, refuse = counter_refuse, report = counter_report,
+    read = counter_read, room = counter_room, take = counter_take,
+    repair = counter_store, wait = counter_wait, full = counter_full,
   }
 end

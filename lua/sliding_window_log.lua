@@ -5,8 +5,9 @@
 -- ARGV of its rule: 2 capacity refill_per_second window_ms
 
 local function sliding_window_log()
-  -- The most members that one repair moves, or one grant trims at least.
-  local LOG_BATCH = 1000
+  -- The most members that one command writes, and that one repair moves: no call
+  -- holds up Redis for what others have left.
+  local ADDED, MOVED = 500, 100
 
   local function log_read(b)
     b.span = b.window * 1000
@@ -61,7 +62,7 @@ local function sliding_window_log()
     for i = 0, count - 1 do
       add[#add + 1] = whole(now_us)
       add[#add + 1] = whole(now_us) .. '-' .. whole(first + i)
-      if #add == LOG_BATCH or i == count - 1 then
+      if #add == 2 * ADDED or i == count - 1 then
         call('ZADD', b.key, unpack(add))
         add = {}
       end
@@ -73,34 +74,22 @@ local function sliding_window_log()
   local function log_repair(b)
     clear(b)
     local from = '(' .. whole(now_us + AHEAD * 1000)
-    local early = call('ZRANGEBYSCORE', b.key, from, '+inf', 'LIMIT', 0, LOG_BATCH)
+    local early = call('ZRANGEBYSCORE', b.key, from, '+inf', 'LIMIT', 0, MOVED)
     if #early > 0 then
       call('ZREM', b.key, unpack(early))
       log_add(b, #early)
     end
   end
 
+  -- log_take(b, tokens) trims more than it adds, and only so much more that it
+  -- weighs no more for it: what was left by a burst goes with the next grants.
   local function log_take(b, tokens)
-    if b.broken then
-      log_repair(b)
-    end
     local expired = call('ZCARD', b.key) - b.used
     if expired > 0 then
-      call('ZREMRANGEBYRANK', b.key, 0, min(expired, max(tokens, LOG_BATCH)) - 1)
+      call('ZREMRANGEBYRANK', b.key, 0, min(expired, 2 * tokens + 16) - 1)
     end
     log_add(b, tokens)
     b.exists, b.used, b.newest = true, b.used + tokens, max(b.newest or now_us, now_us)
-    local full = log_full(b)
-    keep(b.key, b.window, max(b.window, full), full)
-  end
-
-  local function log_refuse(b)
-    if b.broken then
-      log_repair(b)
-    end
-    if b.exists then
-      keep(b.key, b.window, log_full(b), log_full(b))
-    end
   end
 
   -- log_wait(b, cost) is the ms until enough of the oldest tokens are free again.
@@ -112,12 +101,7 @@ local function sliding_window_log()
     return log_expiry(b, log_score(b, short))
   end
 
-  local function log_report(b, cost)
-    local left = max(0, b.capacity - b.used)
-    return left, cost > b.capacity and -1 or log_wait(b, cost), log_full(b)
-  end
-
   return {
-    read = log_read, room = log_room, take = log_take, refuse = log_refuse, report = log_report,
+    read = log_read, room = log_room, take = log_take, repair = log_repair, wait = log_wait, full = log_full,
   }
 end

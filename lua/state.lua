@@ -1,5 +1,5 @@
 -- What the algorithms share on the long way: how the state of one key is read
--- and kept. Joined in front of them.
+-- and kept.
 --
 -- KEYS and ARGV: none of its own. A state is a table that take.lua fills with
 -- key, capacity, refill (per second) and window (ms), and that an algorithm's
@@ -8,7 +8,7 @@
 --   foreign  the key holds another type: it reads as full, and a write deletes it
 --   broken   a write is due even where nothing is taken
 
-local floor, ceil, min = math.floor, math.ceil, math.min
+local floor, ceil, min, max, format = math.floor, math.ceil, math.min, math.max, string.format
 
 local now_us = time[1] * 1000000 + time[2]
 

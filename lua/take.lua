@@ -12,58 +12,33 @@
 --   remaining retry_after_ms reset_after_ms         n times, as they are after the entry
 -- retry_after_ms is the wait for one more unit: 0 if it is there, -1 if it
 -- costs more than the capacity.
+--
+-- A line that begins with an arrow stands for a file.
 
--- The algorithms by their number, each made when the first key asks for it.
-local algorithms
+--> clock.lua
 
-local function algorithm_of(number)
-  algorithms = algorithms or { token_bucket, sliding_window_log, sliding_window_counter }
-  local algorithm = algorithms[number]
-  if type(algorithm) == 'function' then
-    algorithm = algorithm()
-    algorithms[number] = algorithm
+-- What the short way writes, as texts: the last number and TTL, and the time.
+local stored, stored_text, ttl, ttl_text, stamp
+
+-- The long way, made where it is needed first.
+local decide
+
+while true do
+  --> short_way.lua
+  if entry > entries then
+    return reply
   end
-  return algorithm
-end
-
--- decide(packed) decides the next entry and returns an error that ends the script.
-local function decide(packed)
-  local n, cost, count, at = numbers('<ddd', packed)
-  local states, granted = {}, count
-  for i = 1, n do
-    local state, number = { key = keys[key] }, nil
-    number, state.capacity, state.refill, state.window, at = numbers('<dddd', packed, at)
-    state.algorithm = algorithm_of(number)
-    local err = state.algorithm.read(state)
-    if err then
-      return err
-    end
-    granted = min(granted, floor(state.algorithm.room(state) / cost))
-    states[i] = state
-    key = key + 1
-  end
-  granted = max(granted, 0)
-  last = last + 1
-  reply[last] = granted
-  for _, state in ipairs(states) do
-    if granted > 0 then
-      state.algorithm.take(state, granted * cost)
-    elseif count > 0 then
-      state.algorithm.refuse(state)
-    end
-    reply[last + 1], reply[last + 2], reply[last + 3] = state.algorithm.report(state, cost)
-    last = last + 3
-  end
-end
-
--- The entries that one_bucket.lua has left.
-reply = reply or {}
-
-for i = entry, entries do
-  local err = decide(argv[i])
+  reply = reply or {}
+  decide = decide or (function()
+    --> state.lua
+    --> token_bucket.lua
+    --> sliding_window_log.lua
+    --> sliding_window_counter.lua
+    --> long_way.lua
+  end)()
+  local err = decide(argv[entry])
   if err then
     return err
   end
+  entry = entry + 1
 end
-
-return reply

@@ -4,7 +4,7 @@
 -- clock at which it held). No key is a full bucket.
 -- ARGV of its rule: 1 capacity refill_per_second window_ms
 --
--- one_bucket.lua has the same once more, for an entry of one bucket in good order.
+-- short_way.lua has the same once more, for buckets in good order.
 
 -- bucket_wait(tokens, since, refill, need) is the ms until a balance that held
 -- since ms ago is need. The last step asks the sum that will be made then,
@@ -18,10 +18,6 @@ local function bucket_wait(tokens, since, refill, need)
     wait = wait + 1
   end
   return wait
-end
-
-local function bucket_store(key, tokens, ts)
-  call('HSET', key, 'tokens', format('%.17g', tokens), 'ts', whole(ts))
 end
 
 local function token_bucket()
@@ -49,38 +45,28 @@ local function token_bucket()
     return min(b.capacity, b.tokens + max(now - b.ts, 0) * b.refill / 1000)
   end
 
-  local function wait(b, need)
-    return bucket_wait(b.tokens, now - b.ts, b.refill, need)
-  end
-
   local function room(b)
     return balance(b) + TINY
+  end
+
+  local function store(b)
+    clear(b)
+    call('HSET', b.key, 'tokens', format('%.17g', b.tokens), 'ts', whole(b.ts))
   end
 
   local function take(b, tokens)
     b.tokens = max(0, balance(b) - tokens)
     b.ts = max(b.ts, now)
-    clear(b)
-    bucket_store(b.key, b.tokens, b.ts)
-    local full = wait(b, b.capacity)
-    keep(b.key, b.window, max(b.window, full), full)
+    store(b)
   end
 
-  local function refuse(b)
-    if b.broken then
-      clear(b)
-      bucket_store(b.key, b.tokens, b.ts)
-    end
-    if b.exists then
-      local full = wait(b, b.capacity)
-      keep(b.key, b.window, full, full)
-    end
+  local function wait(b, need)
+    return bucket_wait(b.tokens, now - b.ts, b.refill, need)
   end
 
-  local function report(b, cost)
-    local left = min(b.capacity, floor(balance(b) + TINY))
-    return left, cost > b.capacity and -1 or wait(b, cost), wait(b, b.capacity)
+  local function full(b)
+    return wait(b, b.capacity)
   end
 
-  return { read = read, room = room, take = take, refuse = refuse, report = report }
+  return { read = read, room = room, take = take, repair = store, wait = wait, full = full }
 end

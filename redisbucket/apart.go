@@ -23,16 +23,18 @@ type fragment struct {
 // many servers, so that no single call can take from all or none. It looks at all
 // of them, and takes only where each can give, from the one with the least first:
 // that is where others come in between. It stops at the first that refuses; what
-// was taken until then is lost, so that there is never more than the limit.
+// was taken until then is lost, so that there is never more than the limit. Keys that
+// are asked apart need no look: each slot's are asked by themselves.
 func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, error) {
 	defer c.waiters.Put(w)
 	fragments := w.fragments()
-	var wait sync.WaitGroup
-	for _, f := range fragments {
-		wait.Go(func() { c.ask(ctx, w, f, 0) })
+	if w.apart {
+		if err := c.askAll(ctx, w, fragments, w.count); err != nil {
+			return limit.Decision{}, err
+		}
+		return eachBySlot(w, fragments), nil
 	}
-	wait.Wait()
-	if err := firstError(fragments); err != nil {
+	if err := c.askAll(ctx, w, fragments, 0); err != nil {
 		return limit.Decision{}, err
 	}
 	count := w.count
@@ -52,6 +54,20 @@ func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, erro
 	return together(fragments, count), nil
 }
 
+// askAll asks for all fragments at once, and returns the first's error that nobody
+// decided.
+func (c *Client) askAll(ctx context.Context, w *waiter, fragments []*fragment, count int64) error {
+	var wait sync.WaitGroup
+	for _, f := range fragments {
+		wait.Go(func() { c.ask(ctx, w, f, count) })
+	}
+	wait.Wait()
+	if at := slices.IndexFunc(fragments, func(f *fragment) bool { return f.err != nil }); at >= 0 {
+		return fragments[at].err
+	}
+	return nil
+}
+
 // ask asks for a fragment of what w asks for.
 func (c *Client) ask(ctx context.Context, w *waiter, f *fragment, count int64) {
 	part := c.waiters.Get().(*waiter)
@@ -59,6 +75,7 @@ func (c *Client) ask(ctx context.Context, w *waiter, f *fragment, count int64) {
 	for _, i := range f.at {
 		part.add(w.keys[i], w.rules[i])
 	}
+	part.apart = w.apart && len(f.at) > 1
 	part.renew(w.cost, count)
 	part.arrived, part.latest, part.deadline = w.arrived, w.latest, w.deadline
 	v, err := c.ready(ctx, part.deadline)
@@ -110,15 +127,6 @@ func (f *fragment) available(cost int64) int64 {
 	return units
 }
 
-// firstError returns the error of the first fragment that nobody decided.
-func firstError(fragments []*fragment) error {
-	at := slices.IndexFunc(fragments, func(f *fragment) bool { return f.err != nil })
-	if at < 0 {
-		return nil
-	}
-	return fragments[at].err
-}
-
 // together returns the decision of all fragments, in the order of the request.
 func together(fragments []*fragment, granted int64) limit.Decision {
 	buckets := 0
@@ -133,6 +141,18 @@ func together(fragments []*fragment, granted int64) limit.Decision {
 			} else {
 				decision.Rest[i-1] = f.decision.At(k)
 			}
+		}
+	}
+	return decision
+}
+
+// eachBySlot returns the decision on keys that were asked apart, in the order of the
+// request.
+func eachBySlot(w *waiter, fragments []*fragment) limit.Decision {
+	decision := limit.NewApart(len(w.keys))
+	for _, f := range fragments {
+		for k, i := range f.at {
+			decision.Put(i, f.decision.Part(k))
 		}
 	}
 	return decision

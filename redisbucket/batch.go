@@ -49,10 +49,9 @@ type batch struct {
 // entry is one entry of the script's call: a waiter, or several that each ask for
 // one unit of the same.
 type entry struct {
-	chain   // who asks
-	keys    int64
-	count   int64
-	granted int64
+	chain // who asks
+	keys  int64
+	count int64
 }
 
 // reset makes the batch empty.
@@ -145,36 +144,42 @@ func (b *batch) share(err error) {
 }
 
 // share answers the waiters of an entry as if they had been asked one after
-// another at one instant: the oldest are granted, and see more remaining.
-func (e *entry) share(states []limit.State) {
-	if e.first == e.last {
-		e.first.decide(e.granted, 0, states)
-		return
-	}
-	later := e.granted
+// another at one instant: the oldest are granted, and see more remaining. Granted
+// is what was given of all keys or, where they were asked apart, of each.
+func (e *entry) share(granted []int64, states []limit.State) {
 	for w := e.first; w != nil; w = w.next {
-		granted := int64(0)
-		if later > 0 {
-			later--
-			granted = 1
+		if w.apart {
+			w.decision = limit.NewApart(len(states))
+			for k := range states {
+				w.decision.Put(k, w.decide(e, &granted[k], states[k:k+1]))
+			}
+		} else {
+			w.decision = w.decide(e, &granted[0], states)
 		}
-		w.decide(granted, later*w.cost, states)
 	}
 }
 
-// decide sets the answer: the states after the call, as they were before others
-// took later tokens.
-func (w *waiter) decide(granted, later int64, states []limit.State) {
-	w.decision = limit.Decision{Granted: granted, Source: limit.SourceRedis, First: w.before(states[0], later)}
-	if len(states) == 1 {
-		return
+// decide returns the answer, with what is left after those who are still to come:
+// the states are those after the call. A waiter alone has all that was granted, and
+// else one unit.
+func (w *waiter) decide(e *entry, granted *int64, states []limit.State) limit.Decision {
+	own := *granted
+	if e.first != e.last {
+		own = min(own, 1)
 	}
-	w.decision.Rest = make([]limit.State, len(states)-1)
-	for i, state := range states[1:] {
-		w.decision.Rest[i] = w.before(state, later)
+	*granted -= own
+	later := *granted * w.cost
+	decision := limit.Decision{Granted: own, Source: limit.SourceRedis, First: w.before(states[0], later)}
+	if len(states) > 1 {
+		decision.Rest = make([]limit.State, len(states)-1)
 	}
+	for i := range decision.Rest {
+		decision.Rest[i] = w.before(states[i+1], later)
+	}
+	return decision
 }
 
+// before is a state before others took later tokens.
 func (w *waiter) before(state limit.State, later int64) limit.State {
 	if later > 0 {
 		state.Remaining += later

@@ -190,6 +190,24 @@ func TestSeveralSlots(t *testing.T) {
 	}
 }
 
+// TestH6SeveralSlotsApart: each bucket gives what it can, whatever the others can.
+func TestH6SeveralSlotsApart(t *testing.T) {
+	t.Parallel()
+	c := onCluster(t, servertest.ClusterOptions{})
+	req := limit.Request{Cost: 1, Count: 2, Apart: true, Deadline: time.Now().Add(4 * patience)}
+	for i, capacity := range []int64{100, 3, 1, 7} {
+		key := limit.Key{Tenant: "zone-" + strconv.Itoa(i/2), Route: strconv.Itoa(i)}
+		req.Buckets = append(req.Buckets, limit.Bucket{Key: key, Rule: rule(t, capacity, 0.001)})
+	}
+	for _, want := range [][]int64{{2, 2, 1, 2}, {2, 1, 0, 2}, {2, 0, 0, 2}, {2, 0, 0, 1}} {
+		d, err := c.Take(t.Context(), req)
+		require.NoError(t, err)
+		for i, granted := range want {
+			require.Equal(t, limit.Grant{Granted: granted, Source: limit.SourceRedis}, d.Grant(i), i)
+		}
+	}
+}
+
 // TestSeveralSlotsAtOnce: others come in between, and yet nothing is given twice.
 func TestSeveralSlotsAtOnce(t *testing.T) {
 	t.Parallel()

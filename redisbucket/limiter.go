@@ -33,7 +33,9 @@ func New(client *Client, prefix string) *Limiter {
 // call. All of them are looked at first, and then taken from one after another,
 // the one with the least first, as long as none refuses. What was taken before one
 // does, because others came in between, is lost: fewer are granted than could be
-// for that moment, and never more.
+// for that moment, and never more. Buckets that are asked apart are asked at once, in
+// a call for each slot: where one of those fails, the error is Take's, and what the
+// others gave is lost.
 func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
 	if err := checkRequest(&req); err != nil {
 		return limit.Decision{}, err

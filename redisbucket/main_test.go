@@ -135,9 +135,11 @@ func (p *part) command(verb, script any) []any {
 		for _, key := range e.first.keys {
 			keys = append(keys, string(key))
 		}
-		word := appendEntry(nil, e)
-		_, word, _ = bytes.Cut(word, []byte("\r\n"))
-		entries = append(entries, word[:len(word)-2])
+		for k := 0; k < len(e.first.rules); k += e.first.together() {
+			word := appendRules(nil, e, e.first.rules[k:k+e.first.together()])
+			_, word, _ = bytes.Cut(word, []byte("\r\n"))
+			entries = append(entries, word[:len(word)-2])
+		}
 	}
 	return slices.Concat([]any{verb, script, len(keys)}, keys, entries)
 }

@@ -13,43 +13,42 @@ import (
 type part struct {
 	entries []entry
 	buckets int
+	answers int           // numbers granted: an entry's, or one for each of its keys
 	asking  bool          // a redirect sent it here
 	pending bool          // it is to be asked
 	at      int           // the number of its reply in the exchange
+	granted []int64       // every answer, in order
 	states  []limit.State // of every bucket of every entry, in order
 	err     error         // why it was not decided
 }
 
 // fill makes the part one of these entries, whose first tells the slot.
 func (p *part) fill(entries []entry) {
-	p.entries, p.buckets, p.asking, p.pending, p.err = entries, 0, entries[0].first.asking, true, nil
+	p.entries, p.buckets, p.answers, p.asking, p.pending, p.err = entries, 0, 0, entries[0].first.asking, true, nil
 	for i := range entries {
 		p.buckets += int(entries[i].keys)
+		p.answers += entries[i].first.answers()
 	}
 }
 
 // reset drops what the part points to.
 func (p *part) reset() {
-	p.entries, p.states, p.err = nil, p.states[:0], nil
+	p.entries, p.granted, p.states, p.err = nil, p.granted[:0], p.states[:0], nil
 }
 
 // integers is how many numbers its reply has.
-func (p *part) integers() int { return len(p.entries) + 3*p.buckets }
+func (p *part) integers() int { return p.answers + 3*p.buckets }
 
 // appendTo appends the call of the script, by its digest or as its whole text.
 func (p *part) appendTo(out []byte, script *lua.Script, whole bool) []byte {
-	keys := 0
-	for i := range p.entries {
-		keys += len(p.entries[i].first.keys)
-	}
-	out = appendHead(out, 3+keys+len(p.entries))
+	out = appendHead(out, 3+p.buckets+p.answers)
 	if whole {
 		out = appendWord(appendWord(out, "EVAL"), script.Text)
 	} else {
 		out = appendWord(appendWord(out, "EVALSHA"), script.SHA1)
 	}
 	var digits [20]byte
-	out = appendWord(out, strconv.AppendInt(digits[:0], int64(keys), 10))
+	out = appendWord(out, strconv.AppendInt(digits[:0], int64(p.buckets), 10))
 	for i := range p.entries {
 		w := p.entries[i].first
 		for k := range w.keys {
@@ -82,11 +81,12 @@ func (p *part) share() {
 		}
 		return
 	}
-	states := p.states
+	granted, states := p.granted, p.states
 	for i := range p.entries {
 		e := &p.entries[i]
-		e.share(states[:e.keys])
-		states = states[e.keys:]
+		answers := e.first.answers()
+		e.share(granted[:answers], states[:e.keys])
+		granted, states = granted[answers:], states[e.keys:]
 	}
 }
 

@@ -26,7 +26,11 @@ func TestReference(t *testing.T) {
 	for algorithm := limit.Algorithm(0); algorithm <= limit.SlidingWindowCounter; algorithm++ {
 		t.Run(fmt.Sprintf("%d %s", algorithm, algorithm), func(t *testing.T) {
 			for seed := range model.Traces(1000) {
-				replay(t, client, digest, model.Options{Seed: seed, Algorithm: algorithm})
+				o := model.Options{Seed: seed, Algorithm: algorithm, Trims: true}
+				replay(t, client, digest, o)
+				if o.Apart = seed%5 == 0; o.Apart {
+					replay(t, client, digest, o)
+				}
 				if seed%500 == 0 {
 					require.NoError(t, client.FlushDB(t.Context()).Err())
 				}
@@ -57,7 +61,7 @@ func replay(t testing.TB, client *redis.Client, digest string, o model.Options) 
 	pipe := client.Pipeline()
 	replies := make([]*redis.Cmd, len(steps))
 	for i := range steps {
-		batch := batchOf(fmt.Sprintf("%d-%d", o.Algorithm, o.Seed), &steps[i].Request)
+		batch := batchOf(fmt.Sprintf("%d-%d-%t", o.Algorithm, o.Seed, o.Apart), &steps[i].Request)
 		seconds, micros := steps[i].Micros/1_000_000, steps[i].Micros%1_000_000
 		replies[i] = pipe.Do(context.Background(), append(batch.command("evalsha", digest), seconds, micros)...)
 	}
@@ -74,8 +78,11 @@ func replay(t testing.TB, client *redis.Client, digest string, o model.Options) 
 
 // integers writes a decision as the script does.
 func integers(d *limit.Decision) []int64 {
-	all := []int64{d.Granted}
-	for _, state := range append([]limit.State{d.First}, d.Rest...) {
+	var all []int64
+	for i, state := range append([]limit.State{d.First}, d.Rest...) {
+		if i == 0 || d.Each != nil {
+			all = append(all, d.Grant(i).Granted)
+		}
 		retry := int64(-1)
 		if state.RetryAfter != limit.Never {
 			retry = state.RetryAfter.Milliseconds()

@@ -38,36 +38,50 @@ func errorIn(data []byte) error {
 	return nil
 }
 
-// decode reads the script's reply: exactly one integer for each entry, and three
-// for each of its buckets. Anything else is an error of the whole call, because
-// half an answer is none.
+// decode reads the script's reply: exactly one integer for each of its entries, and
+// three for each of their buckets. Anything else is an error of the whole call,
+// because half an answer is none.
 func (p *part) decode(data []byte) error {
 	if err := errorIn(data); err != nil {
 		return err
 	}
-	want := len(p.entries) + 3*p.buckets
+	want := p.answers + 3*p.buckets
 	length, rest, ok := number(data, '*')
 	if !ok || length != int64(want) {
 		return fmt.Errorf("%w: it is not a list of %d integers", errReply, want)
 	}
-	p.states = p.states[:0]
+	p.granted, p.states = p.granted[:0], p.states[:0]
 	for i := range p.entries {
-		e := &p.entries[i]
-		if e.granted, rest, ok = number(rest, ':'); !ok || e.granted < 0 || e.granted > e.count {
-			return fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, e.count)
-		}
-		for k := range e.first.rules {
-			var state limit.State
-			if rest, ok = decodeState(&state, rest, e.first.rules[k].Capacity); !ok {
-				return fmt.Errorf("%w: the state of bucket %d of entry %d is out of bounds", errReply, k, i)
-			}
-			p.states = append(p.states, state)
+		var err error
+		if rest, err = p.decodeEntry(&p.entries[i], rest); err != nil {
+			return err
 		}
 	}
 	if len(rest) > 0 {
 		return fmt.Errorf("%w: it goes on", errReply)
 	}
 	return nil
+}
+
+// decodeEntry reads what the reply says of an entry.
+func (p *part) decodeEntry(e *entry, data []byte) (rest []byte, err error) {
+	w := e.first
+	for k := range w.rules {
+		var ok bool
+		if k%w.together() == 0 {
+			var granted int64
+			if granted, data, ok = number(data, ':'); !ok || granted < 0 || granted > e.count {
+				return nil, fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, e.count)
+			}
+			p.granted = append(p.granted, granted)
+		}
+		var state limit.State
+		if data, ok = decodeState(&state, data, w.rules[k].Capacity); !ok {
+			return nil, fmt.Errorf("%w: the state of bucket %d of an entry is out of bounds", errReply, k)
+		}
+		p.states = append(p.states, state)
+	}
+	return data, nil
 }
 
 // decodeState reads remaining, retry_after_ms and reset_after_ms into state.

@@ -47,6 +47,29 @@ func TestDecode(t *testing.T) {
 	require.EqualError(t, err, "OOM x")
 }
 
+// TestH6DecodeApart reads an answer for each bucket.
+func TestH6DecodeApart(t *testing.T) {
+	t.Parallel()
+	req := twoBuckets(t)
+	req.Apart = true
+	got, err := batchOf("", req).answerTo([]byte("*8\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:1\r\n:0\r\n:5\r\n:10000\r\n"))
+	require.NoError(t, err)
+	require.Equal(t, limit.Decision{
+		Granted: 1, Source: limit.SourceRedis,
+		First: limit.State{Remaining: 7, ResetAfter: 3 * time.Second},
+		Rest:  []limit.State{{RetryAfter: 5 * time.Millisecond, ResetAfter: 10 * time.Second}},
+		Each:  []limit.Grant{{Granted: 3, Source: limit.SourceRedis}, {Granted: 1, Source: limit.SourceRedis}},
+	}, got)
+	for _, reply := range []string{
+		"*7\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:0\r\n:-1\r\n:10000\r\n",
+		"*8\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:4\r\n:0\r\n:5\r\n:10000\r\n",
+		"*8\r\n:3\r\n:7\r\n:0\r\n:3000\r\n:-1\r\n:0\r\n:5\r\n:10000\r\n",
+	} {
+		_, err := batchOf("", req).answerTo([]byte(reply))
+		require.ErrorIs(t, err, errReply, "%q", reply)
+	}
+}
+
 func TestReplyIsBounded(t *testing.T) {
 	t.Parallel()
 	var r replies

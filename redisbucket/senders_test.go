@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -184,6 +185,40 @@ func TestBatchAddsUp(t *testing.T) {
 		require.Equal(t, max(94, 98-2*int64(i)), a.At(1).Remaining, i)
 		require.Equal(t, left < 2, a.At(0).RetryAfter > 0, i)
 		require.Zero(t, a.At(1).RetryAfter)
+	}
+	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
+}
+
+// TestH6BatchAsksApart: buckets that are asked apart are one call, with others that
+// ask for the same; each gives to the oldest, whatever the others can give.
+func TestH6BatchAsksApart(t *testing.T) {
+	t.Parallel()
+	q := hold(t, Options{})
+	three := func(cost, count int64, apart bool) limit.Request {
+		req := askFor(rule(t, 7, 0.001), cost, count)
+		for i, capacity := range []int64{1, 100} {
+			key := limit.Key{Tenant: "t1", Route: strconv.Itoa(i)}
+			req.Buckets = append(req.Buckets, limit.Bucket{Key: key, Rule: rule(t, capacity, 0.001)})
+		}
+		req.Apart = apart
+		return req
+	}
+	calls := q.proxy.Commands("EVALSHA")
+	answers := q.decided(t, three(1, 1, true), three(1, 1, true), three(2, 2, true), three(1, 1, false), three(1, 0, true), three(1, 1, true))
+	for i, want := range []struct{ granted, remaining []int64 }{
+		{[]int64{1, 1, 1}, []int64{6, 0, 99}},
+		{[]int64{1, 0, 1}, []int64{5, 0, 98}},
+		{[]int64{2, 0, 2}, []int64{0, 0, 93}},
+		{[]int64{0, 0, 0}, []int64{0, 0, 93}},
+		{[]int64{0, 0, 0}, []int64{0, 0, 93}},
+		{[]int64{1, 0, 1}, []int64{4, 0, 97}}, // it shares the entry of the first two
+	} {
+		a := answers[i]
+		require.NoError(t, a.err)
+		for k := range want.granted {
+			require.Equal(t, limit.Grant{Granted: want.granted[k], Source: limit.SourceRedis}, a.Grant(k), "%d, bucket %d", i, k)
+			require.Equal(t, want.remaining[k], a.At(k).Remaining, "%d, bucket %d", i, k)
+		}
 	}
 	require.Equal(t, calls+1, q.proxy.Commands("EVALSHA"))
 }

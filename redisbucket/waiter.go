@@ -21,6 +21,7 @@ type waiter struct {
 	rules []limit.Rule
 	cost  int64
 	count int64
+	apart bool   // each key gives what it can, whatever the others can
 	hash  uint64 // of names
 
 	slot   uint16 // in a cluster: of the keys
@@ -60,8 +61,21 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 		w.keys = append(w.keys, w.names[begin:])
 		w.rules = append(w.rules, bucket.Rule)
 	}
+	w.apart = req.Splits()
 	w.renew(req.Cost, req.Count)
 }
+
+// together is how many of the keys the script decides about at once: all or, where
+// they are asked apart, each by itself.
+func (w *waiter) together() int {
+	if w.apart {
+		return 1
+	}
+	return len(w.keys)
+}
+
+// answers is how many numbers granted the script answers.
+func (w *waiter) answers() int { return len(w.keys) / w.together() }
 
 // add adds a bucket by the name of its key.
 func (w *waiter) add(name []byte, rule limit.Rule) {
@@ -106,7 +120,7 @@ func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
 // same reports whether another one asks for the same, so that one entry can ask
 // for both.
 func (w *waiter) same(other *waiter) bool {
-	return w.hash == other.hash && w.cost == other.cost && w.asking == other.asking && len(w.keys) == len(other.keys) &&
+	return w.hash == other.hash && w.cost == other.cost && w.apart == other.apart && w.asking == other.asking && len(w.keys) == len(other.keys) &&
 		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules)
 }
 

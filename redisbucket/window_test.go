@@ -1,6 +1,7 @@
 package redisbucket
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -64,4 +65,38 @@ func TestLogClockBack(t *testing.T) {
 	require.Equal(t, int64(3), b.redis.ZCard(t.Context(), key).Val())
 	newest := b.redis.ZRevRangeWithScores(t.Context(), key, 0, 0).Val()
 	require.Less(t, newest[0].Score, ahead, "moved to now")
+}
+
+// TestW1LogTrims: a grant forgets at most twice what it adds and 16 tokens more,
+// however many have left the window, and a repair moves at most 100.
+func TestW1LogTrims(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	r := ruleOf(t, limit.SlidingWindowLog, 1000, 10)
+	key := tokenKey + ":log"
+	fill := func(at int64, members int) {
+		for i := range members {
+			require.NoError(t, b.redis.ZAdd(t.Context(), key, redis.Z{Score: float64(at), Member: i}).Err())
+		}
+	}
+	fill((b.now(t)-time.Hour.Milliseconds())*1000, 200)
+	require.Equal(t, int64(999), take(t, b, r).First.Remaining, "what has left the window does not count")
+	require.Equal(t, int64(200-18+1), b.redis.ZCard(t.Context(), key).Val())
+	req := ask(r)
+	req.Cost = 40
+	d, err := b.Take(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), d.Granted)
+	require.Equal(t, int64(200-18-96+1+40), b.redis.ZCard(t.Context(), key).Val())
+
+	require.NoError(t, b.Reset(t.Context(), theKey))
+	ahead := (b.now(t) + time.Hour.Milliseconds()) * 1000
+	fill(ahead, 250)
+	for _, left := range []int64{150, 50, 0} {
+		d := take(t, b, r)
+		require.Equal(t, int64(1), d.Granted)
+		require.LessOrEqual(t, d.First.ResetAfter, 100*time.Second, "what is left counts as now")
+		require.Equal(t, left, b.redis.ZCount(t.Context(), key, strconv.FormatInt(ahead, 10), "+inf").Val())
+	}
+	require.Equal(t, int64(1000-253), take(t, b, r).First.Remaining+1)
 }

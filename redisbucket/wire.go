@@ -218,14 +218,23 @@ func appendCommand(out []byte, words ...string) []byte {
 	return out
 }
 
-// appendEntry appends what the script is told of an entry, as one word, in the
-// layout of the header of take.lua.
+// appendEntry appends what the script is told of an entry, as one word or, where its
+// keys are asked apart, as one for each of them.
 func appendEntry(out []byte, e *entry) []byte {
 	w := e.first
-	out = appendLength(out, '$', 8*(3+4*len(w.rules)))
-	out = appendNumbers(out, float64(e.keys), float64(w.cost), float64(e.count))
-	for k := range w.rules {
-		rule := &w.rules[k]
+	for k := 0; k < len(w.rules); k += w.together() {
+		out = appendRules(out, e, w.rules[k:k+w.together()])
+	}
+	return out
+}
+
+// appendRules appends the word about keys that the script decides together, in the
+// layout of the header of take.lua.
+func appendRules(out []byte, e *entry, rules []limit.Rule) []byte {
+	out = appendLength(out, '$', 8*(3+4*len(rules)))
+	out = appendNumbers(out, float64(len(rules)), float64(e.first.cost), float64(e.count))
+	for k := range rules {
+		rule := &rules[k]
 		algorithm := max(rule.Algorithm, limit.TokenBucket)
 		out = appendNumbers(out, float64(algorithm), float64(rule.Capacity), rule.Refill, float64(rule.WindowMillis))
 	}

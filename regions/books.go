@@ -18,9 +18,11 @@ type Books struct {
 	// Acked is the version that every live gateway of a region has read and goes
 	// by. A region without live gateways is missing.
 	Acked map[string]int64
+	// Gateways is how many live gateways a region has.
+	Gateways map[string]int
 	// Limits are the rows.
 	Limits []Limit
-	// Demands are what was asked of limits, by region.
+	// Demands are what was asked of limits, by region, and under Elapsed in which time.
 	Demands []Demand
 }
 

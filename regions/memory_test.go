@@ -122,7 +122,7 @@ func (m *memory) Update(_ context.Context, every time.Duration, rebalance func(*
 
 func (m *memory) open(every time.Duration) *Books {
 	books := &Books{
-		Version: m.version, Next: max(m.version+1, m.now().UnixMicro()), Regions: slices.Clone(m.regions), Acked: map[string]int64{},
+		Version: m.version, Next: max(m.version+1, m.now().UnixMicro()), Regions: slices.Clone(m.regions), Acked: map[string]int64{}, Gateways: map[string]int{},
 		Due: m.reckoned.IsZero() || m.now().Sub(m.reckoned) >= every || m.joining() ||
 			m.now().Sub(m.reckoned) >= 10*time.Second && m.now().Sub(m.joined) <= 90*time.Second,
 	}
@@ -131,6 +131,7 @@ func (m *memory) open(every time.Duration) *Books {
 			delete(m.gateways, id)
 			continue
 		}
+		books.Gateways[g.Region]++
 		if acked, found := books.Acked[g.Region]; !found || g.Acked < acked {
 			books.Acked[g.Region] = g.Acked
 		}

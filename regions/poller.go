@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -31,7 +32,8 @@ type poller struct {
 	failures  int
 	jobFailed string // why the job failed last
 	unsaid    []Demand
-	stored    Share // what the store holds
+	reported  time.Time // until when what was counted is told
+	stored    Share     // what the store holds
 	settings  Settings
 	told      bool // that no share is known
 	shown     *Shares
@@ -41,6 +43,7 @@ type poller struct {
 func (p *poller) run(ctx context.Context) {
 	p.refresh()
 	p.restore(ctx)
+	p.reported = p.source.member.now()
 	for {
 		changed := p.poll(ctx)
 		if p.failures == 0 && p.work(ctx) {
@@ -150,19 +153,20 @@ func (p *poller) work(ctx context.Context) (moved bool) {
 	return moved
 }
 
-// report tells the database what was asked. What it did not take is told again.
+// report tells the database what was asked, and in which time. What it did not take
+// is told again.
 func (p *poller) report(ctx context.Context) error {
+	now := p.source.member.now()
 	demand := merged(append(p.unsaid, p.source.counter.drain(reported)...), reported)
+	told := append(slices.Clone(demand), Demand{Key: Elapsed(), Units: float64(max(0, now.Sub(p.reported)).Milliseconds())})
 	p.unsaid = nil
-	if len(demand) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := p.source.database.Report(ctx, p.source.member.region, demand); err != nil {
+	if err := p.source.database.Report(ctx, p.source.member.region, told); err != nil {
 		p.unsaid = demand
 		return fmt.Errorf("reporting the demand: %w", err)
 	}
+	p.reported = now
 	return nil
 }
 

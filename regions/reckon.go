@@ -150,11 +150,15 @@ func (w *work) aim(row *Limit, targets []Share) {
 // reason to take the limits of all others from where they are asked for.
 func (w *work) asked() map[limit.Key]map[string]float64 {
 	asked, general := map[limit.Key]map[string]float64{}, map[string]float64{}
+	factors := w.books.factors()
 	for _, d := range w.books.Demands {
+		if d.Key == Elapsed() {
+			continue
+		}
 		if asked[d.Key] == nil {
 			asked[d.Key] = map[string]float64{}
 		}
-		asked[d.Key][d.Region] += d.Units
+		asked[d.Key][d.Region] += d.Units * cmp.Or(factors[d.Region], 1)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(asked), compareKeys) {
 		weight := 1.0

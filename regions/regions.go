@@ -49,8 +49,9 @@ func Everything() limit.Key { return limit.Key{Tenant: "*", Route: "*"} }
 const (
 	// DefaultRebalance is how often shares follow the demand.
 	DefaultRebalance = 2 * time.Minute
-	// MinRebalance and MaxRebalance bound it.
-	MinRebalance, MaxRebalance = time.Second, 24 * time.Hour
+	// MinRebalance and MaxRebalance bound it. More often than gateways report their
+	// demand there is nothing to reckon from.
+	MinRebalance, MaxRebalance = defaultRefresh, 24 * time.Hour
 
 	// DefaultValid is how long the shares that were read last count while
 	// PostgreSQL cannot be reached.

@@ -55,7 +55,7 @@ type Settings struct {
 	// Refresh is the longest time between two looks at the shares; they are
 	// looked at more often where Valid asks for it. Default: 10 s.
 	Refresh time.Duration
-	// Rebalance is how often shares follow the demand, from 1 s to 24 h. Below 0
+	// Rebalance is how often shares follow the demand, from 10 s to 24 h. Below 0
 	// this gateway does not run the job. Default: 2 m.
 	Rebalance time.Duration
 	// Drain is how long a decision may go on with the shares that it began with.
@@ -72,7 +72,7 @@ type Settings struct {
 // Validate reports which setting is out of bounds, and what is allowed.
 func (s Settings) Validate() error {
 	if s.Rebalance > 0 && (s.Rebalance < MinRebalance || s.Rebalance > MaxRebalance) {
-		return fmt.Errorf("rebalance %s is out of bounds: allowed are 1s to 24h, and off", s.Rebalance)
+		return fmt.Errorf("rebalance %s is out of bounds: allowed are 10s to 24h, and off", s.Rebalance)
 	}
 	if s.Refresh < 0 || s.Drain < 0 {
 		return errors.New("refresh and drain must not be below 0")

@@ -10,6 +10,7 @@ import (
 // Shares are what one region gives of each limit. They never change.
 type Shares struct {
 	version int64
+	known   bool // they are those of the table
 	safe    Share
 	all     Share // of limits without a share of their own
 	own     map[limit.Key]Share
@@ -27,6 +28,11 @@ func (s *Shares) Of(key limit.Key) float64 {
 // All returns the share of every limit that has none of its own, as a part of 1.
 func (s *Shares) All() float64 { return s.all.Fraction() }
 
+// Known reports whether the shares are those that were read last: not where none were
+// read, they were given back, or are so old that less is given. Who does not know them
+// must decide nothing that others go by. It does not allocate.
+func (s *Shares) Known() bool { return s.known }
+
 // Len returns how many limits have a share of their own.
 func (s *Shares) Len() int { return len(s.own) }
 
@@ -34,8 +40,9 @@ func (s *Shares) Len() int { return len(s.own) }
 // safe share, and never more than the share itself. A region that joins may have
 // less than its safe share for a moment.
 func (s *Shares) fallen() *Shares {
-	fallen := &Shares{version: s.version, safe: s.safe, all: min(s.all, s.safe)}
+	fallen := &Shares{version: s.version, known: s.known && s.all <= s.safe, safe: s.safe, all: min(s.all, s.safe)}
 	for key, share := range s.own {
+		fallen.known = fallen.known && share <= s.safe
 		if share < fallen.all {
 			fallen.set(key, share)
 		} else if fallen.all < s.safe {
@@ -86,7 +93,7 @@ type View struct {
 // shares makes a view one that requests can go by. A share that was not given
 // yet is Unknown.
 func (v *View) shares() *Shares {
-	made := &Shares{version: v.Version, safe: max(v.Safe, Unknown), all: max(v.Shares[Everything()], Unknown)}
+	made := &Shares{version: v.Version, known: true, safe: max(v.Safe, Unknown), all: max(v.Shares[Everything()], Unknown)}
 	for key, share := range v.Shares {
 		if key != Everything() {
 			made.set(key, max(share, Unknown))

@@ -104,6 +104,10 @@ func (s *Source) Count(key limit.Key, units int64) {
 // Shares returns the shares in force. It waits for nothing.
 func (s *Source) Shares() *Shares { return s.member.shares() }
 
+// Trying reports whether nobody can say yet that the shares cannot be read: they
+// were not asked for since the start of the Source, or it was not started.
+func (s *Source) Trying() bool { return s.attempt.Load() != nil }
+
 // Await returns the shares in force as Shares does. Where they were not asked for
 // yet it waits for that, but no longer than ctx allows, nor than most after the
 // start of the Source.

@@ -228,6 +228,9 @@ func TestFallenShares(t *testing.T) {
 	require.Equal(t, Share(20_000), fallen.of(hot))
 	require.Equal(t, Share(50_000), fallen.of(limit.Key{Tenant: "b", Route: "r"}))
 	require.Equal(t, Unknown, shares.floor())
+	require.True(t, shares.Known())
+	require.False(t, fallen.Known(), "it is less than what was read")
+	require.False(t, flat(Budget).Known(), "nothing was read")
 
 	view.Shares = map[limit.Key]Share{Everything(): 20_000, hot: 700_000}
 	shares = view.shares()
@@ -235,6 +238,10 @@ func TestFallenShares(t *testing.T) {
 	require.Equal(t, Share(20_000), fallen.all)
 	require.Equal(t, Share(50_000), fallen.of(hot))
 	require.Equal(t, Share(20_000), shares.floor())
+	require.False(t, fallen.Known(), "of one limit it is less")
+
+	view.Shares = map[limit.Key]Share{Everything(): 20_000, hot: 50_000}
+	require.True(t, view.shares().fallen().Known(), "it is the same as what was read")
 }
 
 func TestOptionsBounds(t *testing.T) {
@@ -244,7 +251,7 @@ func TestOptionsBounds(t *testing.T) {
 	require.ErrorContains(t, Options{}.Validate(), "the region's name")
 	require.ErrorContains(t, Options{Region: "eu", Valid: time.Second}.Validate(), "valid 1s is out of bounds: allowed are 10s to 24h")
 	require.NoError(t, Settings{Rebalance: -1}.Validate())
-	require.ErrorContains(t, Settings{Rebalance: time.Millisecond}.Validate(), "rebalance 1ms is out of bounds: allowed are 1s to 24h, and off")
+	require.ErrorContains(t, Settings{Rebalance: time.Millisecond}.Validate(), "rebalance 1ms is out of bounds: allowed are 10s to 24h, and off")
 	_, err := NewSource(Options{Region: "eu", DSN: "postgres://u:secret@h:x/"}, nil)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")

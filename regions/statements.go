@@ -44,7 +44,7 @@ func newStatements(namespace string) statements {
 
 		open:    `SELECT b.version, ` + nextVersion + `, ` + due + ` FROM @books b FOR UPDATE`,
 		prune:   `DELETE FROM @gateway WHERE ` + gone,
-		acked:   `SELECT region, min(acked) FROM @gateway WHERE NOT (` + gone + `) GROUP BY region`,
+		acked:   `SELECT region, min(acked), count(*) FROM @gateway WHERE NOT (` + gone + `) GROUP BY region`,
 		regions: `SELECT name, safe FROM @region ORDER BY slot`,
 		limits: `SELECT tenant_id, route_id, version, regions, targets, shares, held FROM @share
 			s WHERE $1 OR ` + underWay,
@@ -98,7 +98,7 @@ const addDemand = `WITH kept AS (SELECT count(*) >= 8192 AS enough FROM @demand 
 	n AS (
 		SELECT CASE WHEN folded THEN '*' ELSE tenant END AS tenant, CASE WHEN folded THEN '*' ELSE route END AS route, sum(units) AS units
 		FROM (
-			SELECT a.*, kept.enough AND NOT EXISTS (
+			SELECT a.*, kept.enough AND a.tenant <> '*' AND NOT EXISTS (
 				SELECT FROM @demand d WHERE d.region = $1 AND d.tenant_id = a.tenant AND d.route_id = a.route) AS folded
 			FROM kept, unnest($2::TEXT[], $3::TEXT[], $4::FLOAT8[]) AS a(tenant, route, units)) asked
 		GROUP BY 1, 2)

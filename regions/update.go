@@ -43,7 +43,7 @@ type update struct {
 
 // open reads the books.
 func (u *update) open(ctx context.Context, every time.Duration) (*Books, error) {
-	books := &Books{Acked: map[string]int64{}}
+	books := &Books{Acked: map[string]int64{}, Gateways: map[string]int{}}
 	if err := u.tx.QueryRow(ctx, u.sql.open, every.Seconds()).Scan(&books.Version, &books.Next, &books.Due); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,10 @@ func (u *update) open(ctx context.Context, every time.Duration) (*Books, error) 
 	}
 	var region string
 	var acked int64
-	err := u.each(ctx, query{u.sql.acked, nil, []any{&region, &acked}}, func() { books.Acked[region] = acked })
+	var alive int
+	err := u.each(ctx, query{u.sql.acked, nil, []any{&region, &acked, &alive}}, func() {
+		books.Acked[region], books.Gateways[region] = acked, alive
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,8 @@ func (g *simulated) act() {
 	w.store.fail = func(point string) error { return w.fault(g, point) }
 	units := w.demand[g.member.region] * 10 / float64(w.alive(g.member.region))
 	own := w.own[g.member.region] * 10 / float64(w.alive(g.member.region))
-	if g.member.reader.Report(ctx, g.member.region, []Demand{{Key: Everything(), Units: units}, {Key: hot, Units: own}}) != nil {
+	told := []Demand{{Key: Everything(), Units: units}, {Key: hot, Units: own}, {Key: Elapsed(), Units: 10_000}}
+	if g.member.reader.Report(ctx, g.member.region, told) != nil {
 		return
 	}
 	w.store.fail = func(point string) error { return w.fault(g, point) }

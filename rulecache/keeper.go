@@ -150,8 +150,33 @@ func (p *poller) keep(now time.Time) time.Time {
 
 func (p *poller) wrote(err error) {
 	p.keeper.ended(err, p.source.Snapshot())
+	p.unkept.Store(p.keeper.pending)
 	if err != nil {
 		p.observe(Event{Kind: EventStoreFailed, Err: err})
+	}
+}
+
+// Keep writes the rules in force to the store, if they are not there yet and
+// however short ago the last ones were written, and waits for that until ctx has
+// ended. It is for one whose store may not be there for as long as the Source.
+func (s *Source) Keep(ctx context.Context) {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	if !s.poller.unkept.Load() {
+		return
+	}
+	kept := make(chan struct{})
+	select {
+	case s.poller.keeping <- kept:
+	case <-ended:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-kept:
+	case <-ctx.Done():
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,10 @@ type poller struct {
 
 	// woken is told of notifications, asked of changes by the Source's users.
 	woken, asked chan struct{}
+	// keeping is asked to write the rules down now, and closes what it is sent. Unkept
+	// tells whether that may be needed.
+	keeping chan chan struct{}
+	unkept  atomic.Bool
 
 	pace     pace
 	keeper   keeper
@@ -51,7 +56,7 @@ type poller struct {
 func newPoller(source *Source, table string) *poller {
 	return &poller{
 		source: source, table: table, timing: defaultTiming(),
-		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1),
+		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1), keeping: make(chan chan struct{}),
 	}
 }
 
@@ -126,6 +131,9 @@ func (p *poller) event(ctx context.Context, most time.Duration) bool {
 		p.ended()
 	case err := <-p.keeper.writing:
 		p.wrote(err)
+	case kept := <-p.keeping:
+		p.flush()
+		close(kept)
 	}
 	return true
 }
@@ -204,8 +212,10 @@ func (p *poller) publish(rules *builder) bool {
 	last := p.source.Snapshot()
 	rules.keep(last)
 	snapshot := rules.snapshot(p.timing.now())
+	p.unkept.Store(true)
 	p.source.publish(snapshot)
 	p.keeper.changed(snapshot)
+	p.unkept.Store(p.keeper.pending || p.keeper.writing != nil)
 	return last == nil || last.hash != snapshot.hash || last.rejected != snapshot.rejected
 }
 

@@ -57,7 +57,7 @@ func NewSnapshot(entries []Entry) (*Snapshot, error) {
 
 // Get returns the rule for exactly this pair; it knows no wildcards.
 func (s *Snapshot) Get(tenant, route string) (limit.Rule, bool) {
-	if s == nil {
+	if s == nil || s.rules.len() == 0 {
 		return limit.Rule{}, false
 	}
 	return s.rules.get(Pair{Tenant: tenant, Route: route})

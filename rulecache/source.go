@@ -25,15 +25,14 @@ type Source struct {
 	poller   *poller
 	snapshot atomic.Pointer[Snapshot]
 
-	// attempt is closed at the end of the first load after a start; nil where
-	// there is nothing to wait for.
+	// attempt ends with the first load after a start; nil afterward. It is there
+	// before the Start, too: requests may come a moment earlier.
 	attempt atomic.Pointer[attempt]
 
 	mu     sync.Mutex
 	users  []*user
 	latest Settings // of the newest user, and of the last one after it has gone
 	cancel context.CancelFunc
-	tried  func()        // ends the attempt of the last run
 	ended  chan struct{} // closed when the last run has ended
 	asking []chan error
 	closed bool
@@ -42,8 +41,17 @@ type Source struct {
 
 // attempt is the first load after a start.
 type attempt struct {
-	began time.Time
+	began atomic.Pointer[time.Time] // nil before the Start
 	ended chan struct{}
+}
+
+// left returns how much is left of the wait.
+func (a *attempt) left(most time.Duration) time.Duration {
+	began := a.began.Load()
+	if began == nil {
+		return most
+	}
+	return time.Until(began.Add(most))
 }
 
 // user is one Start that was not stopped yet.
@@ -61,6 +69,7 @@ func NewSource(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{config: config, latest: Settings{}.complete(), ended: make(chan struct{})}
+	s.attempt.Store(&attempt{ended: make(chan struct{})})
 	close(s.ended)
 	s.poller = newPoller(s, table)
 	return s, nil
@@ -89,16 +98,20 @@ func (s *Source) Start(settings Settings) (stop func()) {
 // known, from PostgreSQL or from the store.
 func (s *Source) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// Await returns the rules in force as Snapshot does. Where none are known and
-// the first load since the start of the Source has not ended, it waits until
-// either changes, but no longer than ctx allows, nor than most after the start,
-// however many ask one after another. It never waits otherwise.
+// Trying reports whether nobody can say yet that the rules cannot be loaded: the
+// first load since the start of the Source has not ended, or it was not started.
+func (s *Source) Trying() bool { return s.attempt.Load() != nil }
+
+// Await returns the rules in force as Snapshot does. Where none are known and the
+// first load has not ended, it waits until either changes, but no longer than ctx
+// allows, nor than most: after the start of the Source, however many ask one after
+// another, and before that from now on. It never waits otherwise.
 func (s *Source) Await(ctx context.Context, most time.Duration) *Snapshot {
 	if known := s.snapshot.Load(); known != nil {
 		return known
 	}
 	if first := s.attempt.Load(); first != nil {
-		timer := time.NewTimer(time.Until(first.began.Add(most)))
+		timer := time.NewTimer(first.left(most))
 		defer timer.Stop()
 		select {
 		case <-first.ended:
@@ -185,20 +198,26 @@ func (s *Source) release(u *user) {
 func (s *Source) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	before, ended := s.ended, make(chan struct{})
-	first := &attempt{began: time.Now(), ended: make(chan struct{})}
 	s.cancel, s.ended = cancel, ended
-	s.attempt.Store(first)
-	tried := sync.OnceFunc(func() {
-		s.attempt.CompareAndSwap(first, nil)
-		close(first.ended)
-	})
-	s.tried = tried
+	first, now := s.attempt.Load(), time.Now()
+	if first == nil { // a run before has ended its own
+		first = &attempt{ended: make(chan struct{})}
+		s.attempt.Store(first)
+	}
+	first.began.Store(&now)
 	go func() {
 		defer close(ended)
 		<-before
-		s.poller.run(ctx, tried)
+		s.poller.run(ctx, func() { s.tried(first) })
 		s.forget()
 	}()
+}
+
+// tried ends the attempt, once, where it is still the one that is waited for.
+func (s *Source) tried(first *attempt) {
+	if first != nil && s.attempt.CompareAndSwap(first, nil) {
+		close(first.ended)
+	}
 }
 
 // forget drops the settings of a configuration that has gone.
@@ -215,9 +234,9 @@ func (s *Source) forget() {
 func (s *Source) halt() chan struct{} {
 	if s.cancel != nil {
 		s.cancel()
-		s.tried()
 		s.cancel = nil
 	}
+	s.tried(s.attempt.Load())
 	for _, answer := range s.asking {
 		answer <- ErrNotRunning
 	}
@@ -276,11 +295,7 @@ func (s *Source) publishFirst(snapshot *Snapshot) bool {
 	if !s.snapshot.CompareAndSwap(nil, snapshot) {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tried != nil {
-		s.tried()
-	}
+	s.tried(s.attempt.Load())
 	return true
 }
 

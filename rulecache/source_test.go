@@ -100,9 +100,15 @@ func TestStoreIsWrittenSeldom(t *testing.T) {
 		within(t, 10*time.Second, "the change", func() bool { return rules.capacity("a") == 10+i })
 	}
 	within(t, 10*time.Second, "the first write", func() bool { _, saves := store.stats(); return saves == 1 })
-	rules.stop()
+	rules.Keep(t.Context())
 	_, saves := store.stats()
-	require.Equal(t, 2, saves, "one at the first load, one at the end")
+	require.Equal(t, 2, saves, "one at the first load, and one that is asked for")
+	server.Exec(t, updateRule, 13)
+	within(t, 10*time.Second, "the change", func() bool { return rules.capacity("a") == 13 })
+	rules.stop()
+	rules.Keep(t.Context())
+	_, saves = store.stats()
+	require.Equal(t, 3, saves, "and one at the end")
 	stored, err := decode(store.text, 10)
 	require.NoError(t, err)
 	require.Equal(t, rules.Snapshot().Hash(), stored.Hash())
@@ -263,16 +269,19 @@ func TestAwait(t *testing.T) {
 	}
 	const hour = time.Hour
 
-	require.Nil(t, quick(func() *Snapshot { return source.Await(ctx, hour) }), "not started")
+	require.Nil(t, quick(func() *Snapshot { return source.Await(ctx, 10*time.Millisecond) }), "not started")
+	var waiting sync.WaitGroup
+	waiting.Go(func() { require.Equal(t, 1, source.Await(ctx, hour).Len(), "it came before the start") })
 	stop := source.Start(Settings{})
+	require.True(t, source.Trying())
 	require.Nil(t, quick(func() *Snapshot { return source.Await(ctx, 10*time.Millisecond) }), "at most")
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	require.Nil(t, quick(func() *Snapshot { return source.Await(gone, hour) }), "the request has gone")
-	var waiting sync.WaitGroup
 	waiting.Go(func() { require.Equal(t, 1, source.Await(ctx, hour).Len()) })
 	proxy.Set(t, servertest.Fault{})
 	waiting.Wait()
+	require.False(t, source.Trying())
 
 	server.Stop(t)
 	require.Equal(t, 1, quick(func() *Snapshot { return source.Await(ctx, hour) }).Len(), "never again")
@@ -285,6 +294,12 @@ func TestAwait(t *testing.T) {
 	stop = down.Start(Settings{})
 	require.Nil(t, quick(func() *Snapshot { return down.Await(ctx, hour) }))
 	stop()
+	require.Nil(t, quick(func() *Snapshot { return down.Await(ctx, hour) }), "stopped")
+	rejected, err := NewSource(Options{DSN: nowhere})
+	require.NoError(t, err)
+	waiting.Go(func() { require.Nil(t, rejected.Await(ctx, hour)) })
+	require.NoError(t, rejected.Destruct())
+	waiting.Wait()
 	proxy.Set(t, servertest.Fault{Silent: true})
 	silent, err := NewSource(Options{DSN: servertest.PostgresURL(proxy.Addr(), "")})
 	require.NoError(t, err)

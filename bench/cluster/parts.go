@@ -31,6 +31,15 @@ func (r *report) measureParts() error {
 		}
 		maps.Copy(r.parts, found)
 	}
+	turns := 15
+	if r.quick {
+		turns = 5
+	}
+	found, err := measureSecondBucket(turns)
+	if err != nil {
+		return err
+	}
+	maps.Copy(r.parts, found)
 	return nil
 }
 

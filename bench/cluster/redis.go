@@ -89,9 +89,10 @@ func (s *redisServer) close() {
 
 // usage is what a server has spent since it began.
 type usage struct {
-	at    time.Time
-	cpu   time.Duration
-	calls int64 // of the script
+	at     time.Time
+	cpu    time.Duration
+	calls  int64         // of the script
+	script time.Duration // in those
 }
 
 // usage reads INFO.
@@ -111,6 +112,10 @@ func (s *redisServer) usage() (usage, error) {
 	for field := range strings.SplitSeq(text["Commandstats"]["cmdstat_evalsha"], ",") {
 		if digits, found := strings.CutPrefix(field, "calls="); found {
 			u.calls, _ = strconv.ParseInt(digits, 10, 64)
+		}
+		if digits, found := strings.CutPrefix(field, "usec="); found {
+			micros, _ := strconv.ParseInt(digits, 10, 64)
+			u.script = time.Duration(micros) * time.Microsecond
 		}
 	}
 	return u, nil

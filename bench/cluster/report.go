@@ -98,7 +98,7 @@ func (r *report) writeGoals(out *strings.Builder) {
 func (r *report) writeScenarios(out *strings.Builder) {
 	out.WriteString("\nTimes in ms, from when a request was due; in brackets from the call of `Take`. Redis' CPU in cores, of a Redis that is killed until then; own CPU is that of the load and the instances, per decision. " +
 		"`over` is the most that a hot tenant was admitted beyond capacity + refill × time, in any span, in tokens, and in brackets what Redis granted of that; `error` is the sum of all differences to one exact bucket for each hot tenant.\n\n" +
-		"| load | decisions/s | p50 | p99 | p99.9 | Redis CPU | own CPU, µs | calls per decision | redis / prefetch / memory / local, % | over (without local) | error, % |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		"| load | decisions/s | p50 | p99 | p99.9 | Redis CPU | own CPU, µs | calls per decision | redis / prefetch / remembered / local, % | over (without local) | error, % |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, m := range r.measured {
 		fmt.Fprintf(out, "| %s | %.0f | %s | %s | %s | %.2f | %d | %.3f | %s | %.0f (%.0f) | %.2f |\n", m.label(), m.reached,
 			m.times(0), m.times(1), m.times(2), m.redisCPU, m.ownCPU.Microseconds(), m.calls, m.sourceShares(), m.over, m.overShared, 100*m.error)
@@ -140,7 +140,7 @@ func (m *measured) times(i int) string {
 
 func (m *measured) sourceShares() string {
 	return fmt.Sprintf("%.1f / %.1f / %.1f / %.2f", 100*m.shares[limit.SourceRedis], 100*m.shares[limit.SourcePrefetch],
-		100*m.shares[limit.SourceMemory], 100*m.shares[limit.SourceLocal])
+		100*m.shares[limit.SourceRemembered], 100*m.shares[limit.SourceLocal])
 }
 
 // line is what is printed when a scenario has ended.

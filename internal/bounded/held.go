@@ -29,7 +29,7 @@ func (h *Held[K, V]) lock(keys []Hashed[K]) {
 func (h *Held[K, V]) Get(key *Hashed[K]) *V {
 	s := h.table.shard(key.hash)
 	if at := s.find(key); at >= 0 {
-		return &s.slab[at].value
+		return &s.entries[at].value
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (h *Held[K, V]) Put(key *Hashed[K], value V, now int64) {
 	} else {
 		s.dropFull(now)
 		s.makeRoom(int(h.table.most.Load()))
-		s.insert(entry[K, V]{hash: key.hash, key: h.of.clone(key.Key), value: value})
+		s.insert(key.hash, h.of.clone(key.Key), value)
 	}
 	h.lighten(key)
 }

@@ -66,7 +66,7 @@ func New[K comparable, V Value](o Options[K]) *Map[K, V] {
 		o.Hash = func(key K) uint64 { return maphash.Comparable(seed, key) }
 	}
 	m := &Map[K, V]{hash: o.Hash, clone: o.Clone}
-	m.table.Store(newTable[K, V](boundOrDefault(o.Bound)))
+	m.table.Store(newTable[K, V](boundOrDefault(o.Bound), m.hash))
 	return m
 }
 
@@ -123,7 +123,7 @@ func (m *Map[K, V]) SetBound(most int) {
 	// Keep enough in each that few shards lose nothing to an uneven spread, and
 	// little enough that moving the rest is quick.
 	old.setBound(max(minShardBound, most/len(old.shards)))
-	next := newTable[K, V](most)
+	next := newTable[K, V](most, m.hash)
 	m.replace(old, next)
 	m.lighten(next)
 }

@@ -47,7 +47,7 @@ func TestShardsFor(t *testing.T) {
 		1: 1, 63: 1, 64: 1, 127: 1, 128: 2, 1000: 8, 10_000: 128, 16_383: 128, 16_384: 256, DefaultBound: 256,
 	} {
 		require.Equal(t, want, shardsFor(most), most)
-		require.LessOrEqual(t, newTable[string, level](most).most.Load()*int64(want), int64(most))
+		require.LessOrEqual(t, newTable[string, level](most, nil).most.Load()*int64(want), int64(most))
 	}
 }
 
@@ -164,7 +164,7 @@ func TestGivesBackMemory(t *testing.T) {
 	for i := range 99 {
 		remove(m, fmt.Sprint(i))
 	}
-	require.Less(t, cap(m.table.Load().shards[0].slab), minCompact)
+	require.Less(t, cap(m.table.Load().shards[0].entries), minCompact)
 	value, found := get(m, "99")
 	require.True(t, found)
 	require.Equal(t, never, value)
@@ -203,8 +203,9 @@ func TestClonesKeysOnceStored(t *testing.T) {
 	}
 	require.Equal(t, 1, cloned)
 	for i := range m.table.Load().shards {
-		for _, e := range m.table.Load().shards[i].slab {
-			require.NotSame(t, unsafe.StringData(buffer), unsafe.StringData(e.key))
+		s := &m.table.Load().shards[i]
+		for at := range s.all() {
+			require.NotSame(t, unsafe.StringData(buffer), unsafe.StringData(s.entries[at].key))
 		}
 	}
 }
@@ -212,9 +213,8 @@ func TestClonesKeysOnceStored(t *testing.T) {
 // TestEqualHashes makes what chance does not: two keys with one hash.
 func TestEqualHashes(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{})
+	m := New[string, level](Options[string]{Hash: func(string) uint64 { return 1 << 63 }})
 	a, b := m.Hash("a"), m.Hash("b")
-	b.hash = a.hash
 	held := m.Lock(a, b)
 	defer held.Unlock()
 	held.Put(&a, 1, 0)

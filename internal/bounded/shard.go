@@ -1,6 +1,7 @@
 package bounded
 
 import (
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -15,56 +16,54 @@ const (
 	minCompact = 64
 )
 
-// entry is one key and its value; the hash leads to it in the index.
+// entry is one key and its value.
 type entry[K comparable, V Value] struct {
-	hash  uint64
 	key   K
 	value V
 }
 
-// shard is a slab without gaps, so that a random entry is a random number, and
-// an index of it by hash.
+// shard is a part of a map's entries, each in the place that its hash leads to.
 type shard[K comparable, V Value] struct {
-	mu    sync.Mutex
-	slab  []entry[K, V]
-	index []slot
-	size  atomic.Int32 // of slab, for Len without the lock
+	mu      sync.Mutex
+	marks   []mark
+	entries []entry[K, V] // one for each mark
+	hash    func(K) uint64
+	size    atomic.Int32 // how many entries there are, for Len without the lock
 
 	weight *atomic.Int64 // of the whole table; nil where values have none
 
-	_ [64]byte // keeps the locks of two shards in different cache lines
+	_ [48]byte // makes it two cache lines: what finds a key is in the first, and no other's lock
 }
 
-// find returns the place of key, or -1.
-func (s *shard[K, V]) find(key *Hashed[K]) int32 {
-	if len(s.index) == 0 {
-		return -1
-	}
-	for i := s.home(key.hash); s.index[i] != 0; i = s.next(i) {
-		if !s.index[i].matches(key.hash) {
-			continue
-		}
-		at := s.index[i].at()
-		if e := &s.slab[at]; e.hash == key.hash && e.key == key.Key {
-			return at
+func (s *shard[K, V]) len() int { return int(s.size.Load()) }
+
+// all yields the places that hold an entry.
+func (s *shard[K, V]) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for at := range s.marks {
+			if s.marks[at] != 0 && !yield(at) {
+				return
+			}
 		}
 	}
-	return -1
 }
 
-// insert adds e, whose key is not there.
-func (s *shard[K, V]) insert(e entry[K, V]) {
-	s.slab = append(s.slab, e)
-	s.weigh(&s.slab[len(s.slab)-1].value, 1)
-	s.size.Store(int32(len(s.slab)))
-	s.addToIndex()
+// insert adds an entry whose key is not there.
+func (s *shard[K, V]) insert(hash uint64, key K, value V) {
+	n := s.len() + 1
+	if n*4 > len(s.marks)*3 {
+		s.resize(max(minPlaces, len(s.marks)*3/2))
+	}
+	at := s.place(hash, entry[K, V]{key: key, value: value})
+	s.weigh(&s.entries[at].value, 1)
+	s.size.Store(int32(n))
 }
 
 // set replaces the value at a place.
-func (s *shard[K, V]) set(at int32, value V) {
-	s.weigh(&s.slab[at].value, -1)
-	s.slab[at].value = value
-	s.weigh(&s.slab[at].value, 1)
+func (s *shard[K, V]) set(at int, value V) {
+	s.weigh(&s.entries[at].value, -1)
+	s.entries[at].value = value
+	s.weigh(&s.entries[at].value, 1)
 }
 
 // weigh adds a value's weight to the table's, times sign.
@@ -77,67 +76,81 @@ func (s *shard[K, V]) weigh(value *V, sign int64) {
 	}
 }
 
-// remove closes the gap with the last entry.
-func (s *shard[K, V]) remove(at int32) {
-	last := int32(len(s.slab) - 1)
-	s.weigh(&s.slab[at].value, -1)
-	s.emptySlot(s.slotOf(at))
-	if at != last {
-		s.index[s.slotOf(last)] = makeSlot(s.slab[last].hash, at)
-		s.slab[at] = s.slab[last]
+// remove drops the entry at a place. Others may move.
+func (s *shard[K, V]) remove(at int) {
+	s.weigh(&s.entries[at].value, -1)
+	s.clear(at)
+	left := s.len() - 1
+	s.size.Store(int32(left))
+	if len(s.marks) >= minCompact && left < len(s.marks)/4 {
+		s.resize(2*left + minPlaces)
 	}
-	s.slab[last] = entry[K, V]{}
-	s.slab = s.slab[:last]
-	s.size.Store(last)
-	if cap(s.slab) >= minCompact && int(last) < cap(s.slab)/4 {
-		s.compact()
-	}
-}
-
-// compact gives back the memory of a shard that has shrunk, which a slice never
-// does. It runs after at least as many removals as it copies entries.
-func (s *shard[K, V]) compact() {
-	s.slab = append(make([]entry[K, V], 0, 2*len(s.slab)+1), s.slab...)
-	n := minSlots
-	for len(s.slab)*2 > n {
-		n *= 2
-	}
-	s.reindex(n)
 }
 
 // makeRoom drops one entry if a new one would be over most.
 func (s *shard[K, V]) makeRoom(most int) {
-	if len(s.slab) >= most {
+	if s.len() >= most {
 		s.remove(s.soonest())
+	}
+}
+
+// random returns the place of a random entry. There must be one; few of the
+// places are empty, so a few draws find it.
+func (s *shard[K, V]) random() int {
+	for {
+		at := rand.IntN(len(s.marks)) //nolint:gosec // a sample is no secret
+		if s.marks[at] != 0 {
+			return at
+		}
 	}
 }
 
 // soonest returns the place of the entry that is full again soonest among a
 // sample, which is all of a small shard.
-func (s *shard[K, V]) soonest() int32 {
-	n := len(s.slab)
-	best := 0
-	for i := range min(n, sample) {
-		at := i
-		if n > sample {
-			at = rand.IntN(n) //nolint:gosec // a sample is no secret
-		}
-		if i == 0 || s.slab[at].value.FullAt() < s.slab[best].value.FullAt() {
+func (s *shard[K, V]) soonest() int {
+	best := -1
+	note := func(at int) {
+		if best < 0 || s.entries[at].value.FullAt() < s.entries[best].value.FullAt() {
 			best = at
 		}
 	}
-	return int32(best)
+	if s.len() <= sample {
+		for at := range s.all() {
+			note(at)
+		}
+		return best
+	}
+	for range sample {
+		note(s.random())
+	}
+	return best
+}
+
+// soonestBut is soonest among the entries that are not keep, or -1.
+func (s *shard[K, V]) soonestBut(keep *Hashed[K]) int {
+	if s.len() == 0 {
+		return -1
+	}
+	at := s.soonest()
+	if keep == nil || s.entries[at].key != keep.Key {
+		return at
+	}
+	for other := s.next(at); other != at; other = s.next(other) {
+		if s.marks[other] != 0 {
+			return other
+		}
+	}
+	return -1
 }
 
 // dropFull looks at a few random entries and drops those that are full again.
 func (s *shard[K, V]) dropFull(now int64) {
 	for range glances {
-		if len(s.slab) == 0 {
+		if s.len() == 0 {
 			return
 		}
-		at := rand.IntN(len(s.slab)) //nolint:gosec // a sample is no secret
-		if s.slab[at].value.FullAt() <= now {
-			s.remove(int32(at))
+		if at := s.random(); s.entries[at].value.FullAt() <= now {
+			s.remove(at)
 		}
 	}
 }

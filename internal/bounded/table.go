@@ -29,13 +29,15 @@ func shardsFor(most int) int {
 	return 1 << (bits.Len(uint(wanted)) - 1)
 }
 
-func newTable[K comparable, V Value](most int) *table[K, V] {
+func newTable[K comparable, V Value](most int, hash func(K) uint64) *table[K, V] {
 	n := shardsFor(most)
 	t := &table[K, V]{shards: make([]shard[K, V], n), mask: uint64(n - 1)}
 	t.most.Store(int64(most / n))
 	t.bound.Store(int64(most))
-	if _, weighed := any(new(V)).(Weighed); weighed {
-		for i := range t.shards {
+	_, weighed := any(new(V)).(Weighed)
+	for i := range t.shards {
+		t.shards[i].hash = hash
+		if weighed {
 			t.shards[i].weight = &t.weight
 		}
 	}
@@ -61,7 +63,7 @@ func (t *table[K, V]) setBound(each int) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		for len(s.slab) > each {
+		for s.len() > each {
 			s.remove(s.soonest())
 		}
 		s.mu.Unlock()
@@ -71,10 +73,13 @@ func (t *table[K, V]) setBound(each int) {
 // fillFrom takes over the entries of old, all of whose shards are locked.
 func (t *table[K, V]) fillFrom(old *table[K, V]) {
 	for i := range old.shards {
-		for _, e := range old.shards[i].slab {
-			s := t.shard(e.hash)
+		from := &old.shards[i]
+		for at := range from.all() {
+			e := &from.entries[at]
+			hash := from.hash(e.key)
+			s := t.shard(hash)
 			s.makeRoom(int(t.most.Load()))
-			s.insert(e)
+			s.insert(hash, e.key, e.value)
 		}
 	}
 }

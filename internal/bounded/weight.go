@@ -44,7 +44,7 @@ func (h *Held[K, V]) soonestIn(place int, keep *Hashed[K]) (fullAt int64, found 
 	defer unlock()
 	s := &h.table.shards[place]
 	if at := s.soonestBut(keep); at >= 0 {
-		return s.slab[at].value.FullAt(), true
+		return s.entries[at].value.FullAt(), true
 	}
 	return 0, false
 }
@@ -71,19 +71,4 @@ func (h *Held[K, V]) tryLock(place int) (unlock func(), ok bool) {
 		return func() {}, true
 	}
 	return s.mu.Unlock, s.mu.TryLock()
-}
-
-// soonestBut is soonest among the entries that are not keep, or -1.
-func (s *shard[K, V]) soonestBut(keep *Hashed[K]) int32 {
-	if len(s.slab) == 0 {
-		return -1
-	}
-	at := s.soonest()
-	if keep == nil || s.slab[at].key != keep.Key {
-		return at
-	}
-	if len(s.slab) == 1 {
-		return -1
-	}
-	return (at + 1) % int32(len(s.slab))
 }

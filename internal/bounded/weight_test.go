@@ -29,8 +29,9 @@ func putHeavy(m *Map[string, heavy], key string, value heavy) {
 func (m *Map[K, V]) weights() (held, counted int) {
 	t := m.table.Load()
 	for i := range t.shards {
-		for _, e := range t.shards[i].slab {
-			held += any(e.value).(Weighed).Weight()
+		s := &t.shards[i]
+		for at := range s.all() {
+			held += any(s.entries[at].value).(Weighed).Weight()
 		}
 	}
 	return held, int(t.weight.Load())

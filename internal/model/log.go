@@ -1,26 +1,33 @@
 package model
 
-import "github.com/caddygate/ratelimit/limit"
+import (
+	"slices"
+
+	"github.com/caddygate/ratelimit/limit"
+)
 
 // log is a sliding window log: one time for each token that was taken. At any
 // time t at most capacity of them lie in (t - window, t].
-type log []int64
+type log struct {
+	times []int64
+	trims bool // as Options.Trims says
+}
 
 // seen are the times as they count now.
 func (l *log) seen(now int64) log {
-	seen := make(log, 0, len(*l))
-	for _, at := range *l {
+	seen := log{make([]int64, 0, len(l.times)), l.trims}
+	for _, at := range l.times {
 		if at > now+ahead {
 			at = now
 		}
-		seen = append(seen, at)
+		seen.times = append(seen.times, at)
 	}
 	return seen
 }
 
 // within is how many tokens lie in the window that ends at a time.
 func (l log) within(rule limit.Rule, end int64) (n int64) {
-	for _, at := range l {
+	for _, at := range l.times {
 		if at > end-rule.WindowMillis*1000 {
 			n++
 		}
@@ -35,16 +42,16 @@ func (l *log) room(rule limit.Rule, now int64) int64 {
 // take forgets what has left the window: a rule that makes the window longer
 // again finds no more than that.
 func (l *log) take(n int64, rule limit.Rule, now int64) {
-	var kept log
-	for _, at := range l.seen(now) {
-		if at > now-rule.WindowMillis*1000 {
-			kept = append(kept, at)
-		}
+	*l = l.seen(now)
+	slices.Sort(l.times)
+	gone := int64(len(l.times)) - l.within(rule, now)
+	if l.trims {
+		gone = min(gone, 2*n+16)
 	}
+	l.times = l.times[gone:]
 	for range n {
-		kept = append(kept, now)
+		l.times = append(l.times, now)
 	}
-	*l = kept
 }
 
 func (l *log) repair(_ limit.Rule, now int64) {

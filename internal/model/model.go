@@ -18,6 +18,7 @@ const ahead = int64(2 * time.Second / time.Microsecond)
 // goroutine.
 type Limiter struct {
 	buckets map[name]bucket
+	trims   bool // as Options.Trims says
 }
 
 type name struct {
@@ -46,6 +47,10 @@ func New() *Limiter {
 
 // Take decides at a time in µs, with the source that the caller expects.
 func (l *Limiter) Take(now int64, req limit.Request) limit.Decision {
+	if req.Splits() {
+		all, _ := req.TakeEach(func(one limit.Request) (limit.Decision, error) { return l.Take(now, one), nil })
+		return all
+	}
 	buckets := make([]bucket, len(req.Buckets))
 	granted := req.Count
 	for i, b := range req.Buckets {
@@ -83,7 +88,7 @@ func (l *Limiter) find(b limit.Bucket) bucket {
 	if l.buckets[of] == nil {
 		switch of.algorithm {
 		case limit.SlidingWindowLog:
-			l.buckets[of] = new(log)
+			l.buckets[of] = &log{trims: l.trims}
 		case limit.SlidingWindowCounter:
 			l.buckets[of] = new(counter)
 		default:

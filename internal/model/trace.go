@@ -44,6 +44,14 @@ type Options struct {
 	// rule may change to another.
 	Algorithm limit.Algorithm
 
+	// Trims has a log forget at most twice what it grants and 16 tokens more, the
+	// oldest first, as the script does, so that more is there to count again where
+	// a window becomes longer. Default: it forgets all that has left the window.
+	Trims bool
+
+	// Apart has every request ask its buckets apart.
+	Apart bool
+
 	// Steps is how many requests the trace has. Default: 25.
 	Steps int
 }
@@ -54,6 +62,7 @@ type Options struct {
 func Trace(o Options) []Step {
 	random := rand.New(rand.NewPCG(o.Seed, uint64(o.Algorithm))) //nolint:gosec // a trace is no secret
 	w := &walk{Options: o, random: random, model: New(), now: begin}
+	w.model.trims = o.Trims
 	for i := range w.rules {
 		w.rules[i] = w.rule()
 	}
@@ -98,6 +107,7 @@ func (w *walk) request() limit.Request {
 		Buckets: buckets,
 		Cost:    1 + int64(math.Pow(float64(capacity), w.random.Float64()*w.random.Float64()*1.1)-1),
 		Count:   []int64{0, 1, 1, 1, 1, 3, capacity}[w.random.IntN(7)],
+		Apart:   w.Apart,
 	}
 }
 
@@ -122,7 +132,7 @@ func (w *walk) changed(rule limit.Rule) limit.Rule {
 }
 
 // most is the largest capacity in a trace. A log is small, because the model's is
-// slow, and because the script forgets at most 1,000 expired tokens at a time.
+// slow, and because the script repairs at most 100 tokens at a time.
 func most(algorithm limit.Algorithm) int64 {
 	if algorithm == limit.SlidingWindowLog {
 		return 100

@@ -94,6 +94,7 @@ func allCases() []testCase {
 	var all []testCase
 	all = append(all, grantCases()...)
 	all = append(all, bucketCases()...)
+	all = append(all, apartCases()...)
 	all = append(all, waitCases()...)
 	all = append(all, windowCases()...)
 	all = append(all, nameCases()...)

@@ -14,6 +14,7 @@ func mixedCases() []testCase {
 	return []testCase{
 		{name: "all or nothing over algorithms (A4)", run: mixedAllOrNothing},
 		{name: "the least over algorithms", run: mixedLeast},
+		{name: "apart over algorithms (H6)", run: mixedApart},
 		{name: "a changed algorithm starts anew (A10)", run: switches},
 		{name: "reset forgets every algorithm", run: resetsAll},
 	}
@@ -63,6 +64,18 @@ func mixedLeast(t *testing.T, s *subject) {
 	require.Zero(t, d.Granted)
 	require.Equal(t, limit.Never, d.At(0).RetryAfter)
 	require.Positive(t, d.At(1).RetryAfter)
+}
+
+func mixedApart(t *testing.T, s *subject) {
+	var buckets []limit.Bucket
+	for i, algorithm := range append(s.Algorithms, s.Algorithms...) {
+		buckets = append(buckets, s.under(t, algorithm, string(rune('a'+i)), int64(1+i)))
+	}
+	d := s.apart(t, 2, 9, buckets...)
+	for i, granted := range grants(d) {
+		require.Equal(t, int64((1+i)/2), granted, i)
+		require.Equal(t, int64((1+i)%2), d.At(i).Remaining, i)
+	}
 }
 
 func switches(t *testing.T, s *subject) {

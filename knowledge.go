@@ -1,0 +1,174 @@
+package ratelimit
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/regions"
+	"github.com/caddygate/ratelimit/rulecache"
+)
+
+// ruleSet is all rules that are in force.
+type ruleSet struct {
+	loaded, static *rulecache.Snapshot // either may be nil
+	pending        bool                // whether those of PostgreSQL are not known yet
+	share          float64             // of this region in every rule, 0: all of it
+	shares         *regions.Shares     // of this region in each rule, nil: share counts
+}
+
+// knows reports whether the tenant has a rule of its own. While that cannot be
+// said, every tenant is as good as known.
+func (s ruleSet) knows(tenant string) bool {
+	return s.pending || s.loaded.HasTenant(tenant) || s.static.HasTenant(tenant)
+}
+
+// ignorant reports whether the rules or this region's shares of them are not known.
+// A bucket in Redis is cut to the capacity of whoever asks, so that one who may
+// have the wrong one decides by what it has in memory.
+func (s *ruleSet) ignorant() bool {
+	return s.pending || s.shares != nil && !s.shares.Known()
+}
+
+// rules returns the rules that are in force. A request that comes before anyone
+// knows whether there are any, or which share of them is this region's, waits for
+// the first attempt to find out, for a second in all.
+func (a *App) rules(ctx context.Context) ruleSet {
+	set := a.knownRules()
+	if !set.ignorant() || !a.learning() {
+		return set
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstRulesWait)
+	defer cancel()
+	if a.source != nil {
+		a.source.Await(ctx, firstRulesWait)
+	}
+	if a.regions != nil {
+		a.regions.Await(ctx, firstRulesWait)
+	}
+	return a.knownRules()
+}
+
+// knownRules is rules for one who does not wait for them.
+func (a *App) knownRules() ruleSet {
+	set := ruleSet{static: a.static, share: a.share}
+	if a.source != nil {
+		set.loaded = a.source.Snapshot()
+		set.pending = set.loaded == nil
+	}
+	if a.regions != nil {
+		set.shares = a.regions.Shares()
+	}
+	return set
+}
+
+// learning reports whether a first attempt to read rules or shares is still under
+// way, or to come.
+func (a *App) learning() bool {
+	return a.source != nil && a.source.Trying() || a.regions != nil && a.regions.Trying()
+}
+
+// firstRulesWait is how long a request waits at most while nobody has tried yet
+// whether there are rules: from the start on, or before that, from its own arrival.
+const firstRulesWait = time.Second
+
+// By whom is decided, as the status tells it: with the other gateways, through
+// Redis, or by this gateway alone, for want of Redis or because of what it does
+// not know.
+const (
+	decidingShared      = "shared"
+	decidingAlone       = "alone"
+	decidingNoRules     = "rules_unknown"
+	decidingNoShare     = "share_unknown"
+	decidingLapsed      = "share_lapsed"
+	decidingShareIsBack = "share_given_back"
+)
+
+// deciding returns by whom is decided now.
+func (a *App) deciding() string {
+	if a.client == nil {
+		return decidingAlone
+	}
+	set := a.knownRules()
+	switch {
+	case set.pending:
+		return decidingNoRules
+	case !set.ignorant():
+		return decidingShared
+	}
+	switch status := a.regions.Status(); {
+	case status.Lapsed:
+		return decidingLapsed
+	case !status.Running:
+		return decidingShareIsBack
+	default:
+		return decidingNoShare
+	}
+}
+
+// ignorant reports whether this gateway decides by itself because it does not know
+// what it would have to, though there is a Redis that it shares with others.
+func (a *App) ignorant() bool {
+	set := a.knownRules()
+	return a.client != nil && set.ignorant()
+}
+
+// knowledgeInterval is how often the app looks at what it knows, to tell of it.
+const knowledgeInterval = time.Second
+
+// watchKnowledge tells once when this gateway begins to decide by itself, for want
+// of knowledge, and once when it ends, until stop is called.
+func (a *App) watchKnowledge() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(knowledgeInterval)
+		defer ticker.Stop()
+		told := decidingShared
+		for {
+			select {
+			case <-ticker.C:
+				told = a.tellDeciding(told)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// tellDeciding logs by whom is decided where that is not what was told, and returns
+// what it is. What a first attempt is still to find out is not worth a line.
+func (a *App) tellDeciding(told string) string {
+	now := a.deciding()
+	switch {
+	case now == told || a.learning():
+		return told
+	case now == decidingShared:
+		a.logger.Info("rules and shares are known: the gateways decide together, through Redis", zap.String("deciding", now), zap.String("before", told))
+	default:
+		a.logger.Warn("this gateway decides by itself, by its share, because of what it does not know: nothing in Redis changes by it",
+			zap.String("deciding", now), zap.String("before", told))
+	}
+	return now
+}
+
+// ignorantDesc tells of a gateway that does not know what it would have to.
+var ignorantDesc = stateDesc("ignorant", "Whether this gateway decides by itself, whatever the fallback is, because it does not know the rules or its region's share: 1, or 0.")
+
+// collectKnowledge sends whether the app knows what it has to, where that matters.
+func (a *App) collectKnowledge(gauge func(desc *prometheus.Desc, value float64, labels ...string)) {
+	if a.client == nil || a.source == nil {
+		return
+	}
+	ignorant := 0.0
+	if a.ignorant() {
+		ignorant = 1
+	}
+	gauge(ignorantDesc, ignorant)
+}
