@@ -126,9 +126,10 @@ func randomConfig(random *rand.Rand, redis string, tenants ...string) (app, hand
 			}
 		}
 	}
+	rules = append(rules, json.RawMessage(`{"tenant":"known","route":"b","capacity":3,"refill_per_second":1}`)) // else unknown is refused
 	static, _ := json.Marshal(rules)
 	region := pick("", `,"region":{"name":"eu","share":0.5}`)
-	app = fmt.Sprintf(`{"default":{%s},"guest_secret":"x","static_rules":%s%s%s%s}`, numbers(), static, redis, region, option("fallback", "allow", "deny"))
+	app = fmt.Sprintf(`{"default":{%s},"guest_secret":"0123456789abcdef","static_rules":%s%s%s%s}`, numbers(), static, redis, region, option("fallback", "allow", "deny"))
 	routes := pick(`["a"]`, `["a"]`, `["a","b"]`, `["b","a"]`)
 	limits := pick(``, fmt.Sprintf(`,"limits":[{%s}]`, numbers()), fmt.Sprintf(`,"limits":[{"route":"a",%s}]`, numbers()))
 	handler = fmt.Sprintf(`{"routes":%s%s%s%s%s,"cost":%q%s}`, routes, limits,
@@ -234,7 +235,7 @@ func TestExplainNames(t *testing.T) {
 		"a zone's blank key, stored":   {zone, "stored=~blank", "a b", "~blank", "granted", noteZone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := started(t, `{"guest_secret":"x"}`, test.handler)
+			h := started(t, `{"guest_secret":"0123456789abcdef","static_rules":[{"tenant":"known","route":"a","capacity":3,"refill_per_second":1}]}`, test.handler)
 			query, err := url.ParseQuery(test.query)
 			require.NoError(t, err)
 			query.Set("route", test.route)

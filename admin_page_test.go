@@ -94,7 +94,7 @@ func pageGateway(t *testing.T, caddyfile string) *gateway {
 		"{\n\trate_limit {", "{\n\tadmin ADMIN\n\tpersist_config off\n\tstorage file_system DIR/storage\n\trate_limit {",
 		"redis {env.REDIS_URL}", "redis {env.REDIS_URL} {\ntimeout 5s\n}", ":8080 {", "http://ADDR {",
 	).Replace(caddyfile)
-	g := startGateway(t, caddyfile, "REDIS_URL="+redis.URL(), "RULES_URL="+postgres.URL(database), "GUEST_SECRET=secret")
+	g := startGateway(t, caddyfile, "REDIS_URL="+redis.URL(), "RULES_URL="+postgres.URL(database), "GUEST_SECRET=only-for-these-examples")
 	eventually(t, 10*time.Second, "the rules are known and listened for", func() bool {
 		return at(t, g.asked("GET", "/rate_limit/status"), "rules", "state") == "listening"
 	})

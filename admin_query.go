@@ -28,7 +28,7 @@ func newAdminQuery(raw string, allowed []string) (*adminQuery, error) {
 		case !slices.Contains(allowed, name) && len(allowed) == 0:
 			return nil, fmt.Errorf("unknown parameter %.64q: none is allowed", name)
 		case !slices.Contains(allowed, name):
-			return nil, fmt.Errorf("unknown parameter %.64q: allowed are %s", name, strings.Join(allowed, ", "))
+			return nil, limit.UnknownWord("parameter", name, allowed...)
 		case len(all) > 1:
 			return nil, fmt.Errorf("parameter %s is there %d times: allowed is once", name, len(all))
 		}
@@ -80,7 +80,8 @@ func (q *adminQuery) subject(app *App) (*subject, error) {
 		return nil, apiError(http.StatusBadRequest, "%w", err)
 	}
 	if s.zones = app.zonesOf(s.route); len(s.zones) == 0 {
-		return nil, apiError(http.StatusBadRequest, "parameter route: no handler has the route %.100q: allowed are %s", s.route, strings.Join(app.routeNames(shownRoutes), ", "))
+		return nil, apiError(http.StatusBadRequest, "parameter route: no handler has the route %.100q: allowed are %s%s", s.route,
+			strings.Join(app.routeNames(shownRoutes), ", "), limit.DidYouMean(s.route, app.routeNames(mostRoutes)...))
 	}
 	return s, nil
 }

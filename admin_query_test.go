@@ -13,7 +13,7 @@ import (
 
 // TestAdminRefusesBadQueries: each reason names the parameter and what is allowed.
 func TestAdminRefusesBadQueries(t *testing.T) {
-	app := provisionMany(t, `{"default":{"capacity":3,"refill_per_second":1},"guest_secret":"x"}`,
+	app := provisionMany(t, `{"default":{"capacity":3,"refill_per_second":1},"guest_secret":"0123456789abcdef"}`,
 		`{"routes":["a"],"guest":"ip"}`, `{"routes":["b"]}`)
 	for query, want := range map[string]string{
 		statusPath + "?x=1":                        `unknown parameter "x": none is allowed`,
@@ -79,7 +79,7 @@ func rawCall(app *App, path, raw string) error {
 
 // FuzzAdminQuery: whatever the query, there is an answer or a reason, and no panic.
 func FuzzAdminQuery(f *testing.F) {
-	app := provisionMany(f, `{"guest_secret":"x","default":{"capacity":3,"refill_per_second":1}}`,
+	app := provisionMany(f, `{"guest_secret":"0123456789abcdef","default":{"capacity":3,"refill_per_second":1}}`,
 		`{"routes":["a"],"guest":"ip","unknown":"guest"}`, `{"routes":["b"],"tenant_hashed":true}`,
 		`{"rate_limits":{"z":{"key":"{http.request.remote.host}","window":"1s","max_events":3,"ipv4_prefix":24}}}`)
 	for _, seed := range []string{

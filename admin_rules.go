@@ -29,6 +29,9 @@ type ruleAnswer struct {
 	Tenant string `json:"tenant,omitempty"`
 	Route  string `json:"route,omitempty"`
 	From   string `json:"from,omitempty"`
+
+	// NoRoute says that no handler of this gateway has the route.
+	NoRoute bool `json:"no_route,omitempty"`
 	numbersAnswer
 }
 
@@ -93,7 +96,9 @@ func answerRules(_ context.Context, app *App, q *adminQuery) (any, error) {
 		// A rule of PostgreSQL stands before a static one for the same pair.
 		query.Including = layer.from == fromStatic && after.From == fromPostgres
 		for _, entry := range layer.rules.Page(query) {
-			answer.Rules = append(answer.Rules, newRuleAnswer(entry.Pair, layer.from, entry.Rule))
+			rule := newRuleAnswer(entry.Pair, layer.from, entry.Rule)
+			rule.NoRoute = app.isStray(entry.Pair.Route)
+			answer.Rules = append(answer.Rules, rule)
 		}
 	}
 	slices.SortFunc(answer.Rules, compareRules)

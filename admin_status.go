@@ -28,6 +28,7 @@ type statusAnswer struct {
 	Rules       *rulesStatus  `json:"rules,omitempty"`
 	Region      *regionStatus `json:"region,omitempty"`
 	StaticRules int           `json:"static_rules"`
+	NoRoute     int           `json:"rules_for_no_route"`
 	Routes      []string      `json:"routes"`
 	Memory      memoryStatus  `json:"memory"`
 }
@@ -95,7 +96,7 @@ const (
 func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 	answer := &statusAnswer{
 		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.decider(), Deciding: app.deciding(), Instances: app.instances(),
-		Region: app.regionStatus(), StaticRules: app.static.Len(), Routes: app.routeNames(mostRoutes),
+		Region: app.regionStatus(), StaticRules: app.static.Len(), NoRoute: app.strayRules(), Routes: app.routeNames(mostRoutes),
 		Memory: memoryStatus{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
 	}
 	if answer.Routes == nil {

@@ -103,8 +103,10 @@ type App struct {
 	metrics  *metrics
 	refusals *refusals
 	events   *eventQueue
-	origin   *caddy.Context     // of what the app tells
-	layouts  map[string]*layout // of the routes
+	origin   *caddy.Context        // of what the app tells
+	layouts  map[string]*layout    // of the routes
+	limits   map[string]limit.Rule // of the routes, as their first handler has them
+	strays   strays
 
 	share          float64         // of every rule, 0: all of it
 	regions        *regions.Source // nil where the share is not measured
@@ -124,7 +126,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // to and remembers. It touches neither the network nor what a running config uses.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
-	a.layouts = map[string]*layout{}
+	a.layouts, a.limits = map[string]*layout{}, map[string]limit.Rule{}
 	if err := a.expand(); err != nil {
 		return err
 	}
@@ -139,7 +141,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if a.fallback, err = a.Default.rule("default"); err != nil {
 		return err
 	}
-	a.refusals = newRefusals(a.logger)
+	// Under the handler's name, where those who come from caddy-ratelimit look for it.
+	a.refusals = newRefusals(ctx.Logger(new(Handler)))
 	if err := a.provisionEvents(ctx); err != nil {
 		return err
 	}
@@ -159,6 +162,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Start begins to talk to Redis and PostgreSQL. It waits a moment for Redis, so
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
+	a.warnOfStrays()
 	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())

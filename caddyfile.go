@@ -1,11 +1,13 @@
 package ratelimit
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"go.uber.org/zap"
@@ -40,20 +42,8 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		caddy.Log().Named(directive).Warn("the first argument is a matcher and no route is named, so the route is `default`",
 			zap.String("file", h.File()), zap.Int("line", line))
 	}
+	warnOfPlaces(h, fmt.Sprintf("%s:%d", h.File(), line), handler)
 	return h.NewRoute(matcher, handler), nil
-}
-
-// parseGlobalOption makes the app.
-func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
-	if existing != nil {
-		d.Next()
-		return nil, d.Err("the global option rate_limit stands here twice")
-	}
-	app := new(App)
-	if err := app.UnmarshalCaddyfile(d); err != nil {
-		return nil, err
-	}
-	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(app, nil)}, nil
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
@@ -64,7 +54,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		ipv4_prefix <bits>
 //		ipv6_prefix <bits>
 //		unknown     default|guest|deny
-//		limit       <n>/<unit> [burst <n>] [<route>]
+//		limit       <n>/<unit> [burst <n>] [on <route>]
 //		algorithm   token_bucket|sliding_window_log|sliding_window_counter
 //		cost        <n>|<placeholder>
 //		prefetch    0|<n>|auto
@@ -72,6 +62,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //		shadow
 //		headers     legacy|ietf|both|off
 //		log_key
+//		log_all
 //	}
 //
 // and that of mholt/caddy-ratelimit:
@@ -105,11 +96,15 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name; the matcher is gone already
 	h.Routes = d.RemainingArgs()
+	if err := checkForeign(h.Routes); err != nil {
+		return d.WrapErr(err)
+	}
 	for _, route := range h.Routes {
 		if err := checkRouteArg(d, route); err != nil {
 			return err
 		}
 	}
+	keys := 0
 	err := parseBlock(d, map[string]option{
 		"tenant":          {parse: h.parseTenant},
 		"guest":           {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
@@ -121,7 +116,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"limit":           {parse: h.parseLimit, repeats: true},
 		"algorithm":       {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
 		"headers":         {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
-		"log_key":         {parse: flag(&h.LogKey)},
+		"log_key":         {parse: h.parseLogKey(&keys), repeats: true},
+		"log_all":         {parse: flag(&h.LogAll)},
 		"prefetch":        {parse: h.parsePrefetch},
 		"shards":          {parse: integer(&h.Shards, shardBounds)},
 		"zone":            {parse: h.parseZone, repeats: true},
@@ -134,7 +130,38 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
+	if keys > 1 && len(h.RateLimits) == 0 {
+		return d.Err("the option log_key stands here twice")
+	}
 	return located(d, h.checkMixed())
+}
+
+// parseLogKey also counts, because caddy-ratelimit accepts the option twice.
+func (h *Handler) parseLogKey(count *int) func(*caddyfile.Dispenser) error {
+	return func(d *caddyfile.Dispenser) error {
+		*count++
+		return flag(&h.LogKey)(d)
+	}
+}
+
+// foreignRate is a rate as the module ratelimit of RussellLuo/caddy-ext has it.
+var foreignRate = regexp.MustCompile(`^([0-9]+)r/([smh])$`)
+
+// checkForeign refuses that module's syntax, and says what to write instead.
+func checkForeign(args []string) error {
+	for i, arg := range args {
+		rate := foreignRate.FindStringSubmatch(arg)
+		if rate == nil || i == 0 {
+			continue
+		}
+		key := args[i-1]
+		if key == "{remote.host}" || key == "{remote.ip}" {
+			key = "{remote_host}"
+		}
+		return fmt.Errorf("%s %s is the syntax of another module (RussellLuo/caddy-ext): write `rate_limit { tenant %s; limit %s/%s }`, each option on a line of its own",
+			clipped(args[i-1]), arg, clipped(key), rate[1], rate[2])
+	}
+	return nil
 }
 
 // checkRouteArg refuses what cannot be a route, with a hint where it is plain
@@ -156,6 +183,9 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 	h.Tenant = d.Val()
 	if strings.TrimSpace(h.Tenant) == "" {
 		return d.Err("a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
+	}
+	if err := errors.Join(checkPlaceholders(h.Tenant), checkApart(h.Tenant)); err != nil {
+		return d.Errf("tenant: %w", err)
 	}
 	if !d.NextArg() {
 		return nil
@@ -185,24 +215,15 @@ func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
 	return located(d, err)
 }
 
-// parseLimit reads `limit <rate> [burst <n>] [<route>]`.
+// parseLimit reads `limit <rate> [burst <n>] [[on] <route>]`.
 func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 	capacity, refill, err := parseQuota(d)
 	if err != nil {
 		return err
 	}
 	own := Limit{Capacity: capacity, RefillPerSecond: refill}
-	if d.NextArg() {
-		own.Route = d.Val()
-		if err := checkRouteArg(d, own.Route); err != nil {
-			return err
-		}
-		if !slices.Contains(h.routes(), own.Route) {
-			return d.Errf("%q is not a route of this directive", own.Route)
-		}
-	}
-	if d.NextArg() {
-		return d.ArgErr()
+	if own.Route, err = h.parseOn(d); err != nil {
+		return err
 	}
 	for _, other := range h.Limits {
 		if other.Route == own.Route {
@@ -213,136 +234,28 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// UnmarshalCaddyfile sets up the app from Caddyfile tokens. Syntax:
-//
-//	rate_limit {
-//		redis <url>... {
-//			mode         cluster|sentinel <master>
-//			sentinel_user     <name>
-//			sentinel_password <text>
-//			key_prefix   <text>
-//			timeout      <duration>
-//			dial_timeout <duration>
-//			breaker      <failures> <open>|off
-//			tls {
-//				ca          <file>
-//				cert        <file>
-//				key         <file>
-//				server_name <name>
-//			}
-//		}
-//		rules <url> {
-//			table     <name>
-//			refresh   <duration>
-//			channel   <name>
-//			listen    on|off
-//			max_rules <n>
-//			trigger   <module> {
-//				<options>
-//			}
-//		}
-//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>]
-//		default   <n>/<unit> [burst <n>]
-//		instances <n> | auto <n until known>
-//		fallback  local|allow|deny
-//		headers   legacy|ietf|both|off
-//		reset     delta|epoch
-//		max_keys  <n>
-//		guest_secret <text>
-//		region    <name> <share>|auto {
-//			rebalance <duration>|off
-//			valid     <duration>
-//		}
-//	}
-func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // the option's name
-	if d.NextArg() {
-		return d.Err("the global option rate_limit takes a block and no arguments")
+// parseOn reads the end of an option that is for one route of the directive: `on
+// <route>`, or nothing where it is for all. Without `on`, the route alone is
+// accepted, too.
+func (h *Handler) parseOn(d *caddyfile.Dispenser) (route string, err error) {
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return "", nil
 	}
-	return parseBlock(d, map[string]option{
-		"redis":        {parse: a.parseRedis},
-		"rules":        {parse: a.parseRules},
-		"rule":         {parse: a.parseRule, repeats: true},
-		"default":      {parse: a.parseDefault},
-		"instances":    {parse: a.parseInstances},
-		"fallback":     {parse: a.parseFallback},
-		"headers":      {parse: word(&a.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
-		"reset":        {parse: word(&a.Reset, resetDelta, resetEpoch).read},
-		"max_keys":     {parse: integer(&a.MaxKeys, maxKeysBounds)},
-		"guest_secret": {parse: anyText(&a.GuestSecret)},
-		"region":       {parse: a.parseRegion},
-	})
-}
-
-func (a *App) parseDefault(d *caddyfile.Dispenser) error {
-	capacity, refill, err := parseQuota(d)
-	if err != nil {
-		return err
+	if args[0] == "on" && (len(args) > 1 || !slices.Contains(h.routes(), "on")) {
+		args = args[1:]
 	}
-	if d.NextArg() {
-		return d.ArgErr()
+	switch {
+	case len(args) == 0:
+		return "", d.Errf("on needs a route of this directive: allowed are %s", strings.Join(h.routes(), ", "))
+	case !slices.Contains(h.routes(), args[0]):
+		return "", d.Errf("%q is not a route of this directive: allowed are %s%s", clipped(args[0]), strings.Join(h.routes(), ", "),
+			limit.DidYouMean(args[0], append([]string{"burst"}, h.routes()...)...))
+	case len(args) > 1:
+		return "", d.Errf("%q stands after the route: an option is for one route, or for all", clipped(args[1]))
 	}
-	a.Default = &Limit{Capacity: capacity, RefillPerSecond: refill}
-	return nil
-}
-
-func (a *App) parseFallback(d *caddyfile.Dispenser) error {
-	if err := anyText(&a.Fallback)(d); err != nil {
-		return err
-	}
-	_, err := a.onFailure()
-	return located(d, err)
-}
-
-// parseRule reads `rule <tenant> <route> <rate> [burst <n>] [<word> <value>]…`.
-func (a *App) parseRule(d *caddyfile.Dispenser) error {
-	var rule StaticRule
-	if !d.Args(&rule.Tenant, &rule.Route) {
-		return d.ArgErr()
-	}
-	var err error
-	if rule.Capacity, rule.RefillPerSecond, err = parseQuota(d); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for d.NextArg() {
-		name := d.Val()
-		if !d.NextArg() {
-			return d.ArgErr()
-		}
-		switch {
-		case seen[name]:
-			return d.Errf("%s stands twice in a rule", name)
-		case name == "algorithm":
-			rule.Algorithm = d.Val()
-		case name == "mode":
-			rule.Mode = d.Val()
-		case name == "prefetch":
-			rule.Prefetch = Prefetch(d.Val())
-		case name == "shards":
-			var err error
-			if rule.Shards, err = parseInteger("shards", d.Val(), shardBounds); err != nil {
-				return d.WrapErr(err)
-			}
-		default:
-			return d.Errf("unknown word %q in a rule: allowed are burst, algorithm, mode, prefetch and shards", name)
-		}
-		seen[name] = true
-	}
-	if _, err := rule.entry("rule"); err != nil {
-		return d.WrapErr(err)
-	}
-	for i := range a.StaticRules {
-		if a.StaticRules[i].Tenant == rule.Tenant && a.StaticRules[i].Route == rule.Route {
-			return d.Errf("another rule is for the same tenant and route %s", rule.Route)
-		}
-	}
-	a.StaticRules = append(a.StaticRules, rule)
-	return nil
+	return args[0], nil
 }
 
 // Interface guards
-var (
-	_ caddyfile.Unmarshaler = (*Handler)(nil)
-	_ caddyfile.Unmarshaler = (*App)(nil)
-)
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

@@ -32,7 +32,7 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 		case !ok && strings.Contains(name, "://"):
 			return d.Err("an address stands where an option should")
 		case !ok:
-			return d.Errf("unknown option %q: allowed here are %s", name, names(options))
+			return d.Errf("unknown option %q: %s", clipped(name), allowedHere(name, slices.Sorted(maps.Keys(options))))
 		case seen[name] && !known.repeats:
 			return d.Errf("the option %s stands here twice", name)
 		}
@@ -44,9 +44,10 @@ func parseBlock(d *caddyfile.Dispenser, options map[string]option) error {
 	return nil
 }
 
-// names lists the options.
-func names(options map[string]option) string {
-	return strings.Join(slices.Sorted(maps.Keys(options)), ", ")
+// allowedHere lists the names that are known, and suggests the one that was
+// probably meant.
+func allowedHere(name string, known []string) string {
+	return "allowed here are " + strings.Join(known, ", ") + limit.DidYouMean(name, known...)
 }
 
 // oneArg reads an option's only argument.
@@ -96,7 +97,7 @@ func (w words) read(d *caddyfile.Dispenser) error {
 		return err
 	}
 	if !slices.Contains(w.allowed, value) {
-		return d.Errf("%s: unknown word %q: allowed are %s", name, value, strings.Join(w.allowed, ", "))
+		return d.WrapErr(fmt.Errorf("%s: %w", name, limit.UnknownWord("word", value, w.allowed...)))
 	}
 	*w.dst = value
 	return nil
@@ -140,7 +141,7 @@ func located(d *caddyfile.Dispenser, err error) error {
 func parseInteger(name, value string, within bounds[int]) (int, error) {
 	parsed, err := strconv.Atoi(value)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %q is not a whole number", name, value)
+		return 0, fmt.Errorf("%s: %q is not a whole number: allowed are %d to %d", name, clipped(value), within.min, within.max)
 	}
 	return parsed, within.check(name, parsed)
 }
@@ -148,7 +149,7 @@ func parseInteger(name, value string, within bounds[int]) (int, error) {
 func parseDuration(name, value string, within bounds[time.Duration]) (time.Duration, error) {
 	parsed, err := caddy.ParseDuration(value)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %q is not a duration with a unit, such as 5ms or 30s", name, value)
+		return 0, fmt.Errorf("%s: %q is not a duration with a unit, such as 5ms or 30s", name, clipped(value))
 	}
 	return parsed, within.check(name, parsed)
 }
@@ -184,33 +185,4 @@ func parseBurst(d *caddyfile.Dispenser) (int64, error) {
 		return 0, d.Errf("burst %q is not a whole number from 1 to %d", d.Val(), limit.MaxCapacity)
 	}
 	return burst, nil
-}
-
-// parseRules reads the block of `rules`.
-func (a *App) parseRules(d *caddyfile.Dispenser) error {
-	r := new(Rules)
-	a.Rules = r
-	args := d.RemainingArgs()
-	if len(args) != 1 {
-		return d.Err("rules needs one URL, such as postgres://user@127.0.0.1/gateway")
-	}
-	r.DSN = args[0]
-	return parseBlock(d, map[string]option{
-		"table":     {parse: anyText(&r.Table)},
-		"refresh":   {parse: duration(&r.Refresh, refreshBounds)},
-		"channel":   {parse: anyText(&r.Channel)},
-		"listen":    {parse: r.parseListen},
-		"max_rules": {parse: integer(&r.MaxRules, maxRulesBounds)},
-		"trigger":   {parse: r.parseTrigger},
-	})
-}
-
-func (r *Rules) parseListen(d *caddyfile.Dispenser) error {
-	var value string
-	if err := word(&value, "on", "off").read(d); err != nil {
-		return err
-	}
-	listen := value == "on"
-	r.Listen = &listen
-	return nil
 }

@@ -17,6 +17,14 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 	if len(r.URLs) == 0 {
 		return d.Err("redis needs a URL, such as redis://127.0.0.1:6379/0")
 	}
+	for _, url := range r.URLs {
+		if globalPlaceholder.MatchString(url) {
+			continue // checked when its value is known
+		}
+		if err := (redisbucket.Options{URLs: []string{url}}).Validate(); err != nil {
+			return d.WrapErr(err)
+		}
+	}
 	var misplaced error // the first option for sentinels
 	err := parseBlock(d, map[string]option{
 		"mode":              {parse: r.parseMode},

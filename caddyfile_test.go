@@ -162,7 +162,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 		{"instances fixed and auto", global("instances 3\ninstances auto 3"), "twice"},
 		{"instances without a number", global("instances"), "a number from 1 to 100000"},
 		{"max_keys 0", global("max_keys 0"), "out of bounds"},
-		{"fallback maybe", global("fallback maybe"), "allowed are local, allow and deny"},
+		{"fallback maybe", global("fallback maybe"), "allowed are local, allow, deny"},
 		{"headers maybe", directive("headers maybe"), "allowed are legacy, ietf, both, off"},
 		{"global headers maybe", global("headers maybe"), "allowed are legacy, ietf, both, off"},
 		{"reset maybe", global("reset maybe"), "allowed are delta, epoch"},

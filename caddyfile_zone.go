@@ -39,13 +39,14 @@ func (h *Handler) parseZone(d *caddyfile.Dispenser) error {
 		return d.Errf("the zone %s stands here twice", name)
 	}
 	z := new(Zone)
+	orUnset := func(b bounds[int]) bounds[int] { return bounds[int]{0, b.max} }
 	err = parseBlock(d, map[string]option{
 		"match":       {parse: z.parseMatch, repeats: true},
 		"key":         {parse: z.parseKey},
 		"window":      {parse: duration(&z.Window, windowBounds)},
 		"events":      {parse: integer(&z.MaxEvents, eventsBounds)},
-		"ipv4_prefix": {parse: integer(&z.IPv4Prefix, ipv4PrefixBounds)},
-		"ipv6_prefix": {parse: integer(&z.IPv6Prefix, ipv6PrefixBounds)},
+		"ipv4_prefix": {parse: integer(&z.IPv4Prefix, orUnset(ipv4PrefixBounds))},
+		"ipv6_prefix": {parse: integer(&z.IPv6Prefix, orUnset(ipv6PrefixBounds))},
 		"algorithm":   {parse: word(&z.Algorithm, algorithmWords()...).read},
 		"burst":       {parse: integer(&z.Burst, eventsBounds)},
 	})
@@ -121,4 +122,4 @@ func (h *Handler) parseStorage(d *caddyfile.Dispenser) error {
 }
 
 // intervalBounds are those of settings that have no effect.
-var intervalBounds = bounds[time.Duration]{1, limit.MaxWindow}
+var intervalBounds = bounds[time.Duration]{0, limit.MaxWindow}

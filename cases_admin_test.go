@@ -165,7 +165,7 @@ func TestAdminOnOneGateway(t *testing.T) {
 func TestAdminResetsEveryKindOfBucket(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, global string) {
-		g := startGateway(t, site("rate_limit {\n"+global+"\nfallback local\nguest_secret x\n}", `
+		g := startGateway(t, site("rate_limit {\n"+global+"\nfallback local\nguest_secret 0123456789abcdef\n}", `
 			route /token_bucket* {
 				rate_limit b {
 					`+slow(4)+`

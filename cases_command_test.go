@@ -33,7 +33,7 @@ func TestCommands(t *testing.T) {
 		}
 		rules `+postgres.URL(database)+`
 		default 10/s
-		guest_secret x
+		guest_secret 0123456789abcdef
 	}`, orders))
 	eventually(t, 5*time.Second, "the rules are known", func() bool { return g.metric("caddy_rate_limit_rules") == 1 })
 	g.passes(5, "shop-a")

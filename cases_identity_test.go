@@ -152,7 +152,7 @@ func TestK9ForwardedFor(t *testing.T) {
 // TestK10Memory floods the memory with guests while one is drained.
 func TestK10Memory(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t, byIP("rate_limit {\nmax_keys 10000\nguest_secret x\nredis redis://"+servertest.FreeAddr(t)+"\n}", "rate_limit a {\nguest ip\n"+slow(5)+"\n}"))
+	g := startGateway(t, byIP("rate_limit {\nmax_keys 10000\nguest_secret 0123456789abcdef\nredis redis://"+servertest.FreeAddr(t)+"\n}", "rate_limit a {\nguest ip\n"+slow(5)+"\n}"))
 	for range 5 {
 		require.Equal(t, 200, g.from("203.0.113.1").status)
 	}
@@ -206,7 +206,7 @@ func TestHashed(t *testing.T) {
 func TestMadeUpKeysWarning(t *testing.T) {
 	t.Parallel()
 	const warning = "nothing checks the tenant"
-	redis := "rate_limit {\nredis redis://" + servertest.FreeAddr(t) + "\n}"
+	redis := "rate_limit {\nredis redis://" + servertest.FreeAddr(t) + "\nrule known a 1/s\n}"
 	for directive, warns := range map[string]bool{
 		"rate_limit a {\nlimit 1/s\n}":                                   true,
 		"rate_limit a {\nlimit 1/s\nunknown default\n}":                  false,

@@ -313,7 +313,7 @@ func TestO1SameConfigFromJSON(t *testing.T) {
 		headers legacy
 		reset delta
 		max_keys 5000
-		guest_secret s3cret
+		guest_secret s3cret-of-the-fleet
 	}`, answers(`rate_limit /limited* a b {
 		tenant {header.X-Api-Key} hashed
 		guest ip

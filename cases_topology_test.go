@@ -301,6 +301,7 @@ func TestK2AtTheGateway(t *testing.T) {
 	}
 	route /zones {
 		rate_limit {
+			headers legacy
 			zone wide {
 				key static
 				window 1h

@@ -54,7 +54,7 @@ func oneOf(field, word string, words ...string) error {
 	if word == "" || slices.Contains(words, word) {
 		return nil
 	}
-	return fmt.Errorf("%s: unknown word %q: allowed are %s", field, word, strings.Join(words, ", "))
+	return fmt.Errorf("%s: %w", field, limit.UnknownWord("word", word, words...))
 }
 
 // check holds every setting of the app against its bounds.
@@ -63,6 +63,7 @@ func (a *App) check() error {
 	errs := []error{
 		err,
 		a.checkInstances(),
+		checkGuestSecret("guest_secret", a.GuestSecret),
 		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
 		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
 		oneOf("reset", a.Reset, resetDelta, resetEpoch),
@@ -114,17 +115,34 @@ var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
 // empty is an error: an empty address would be another server's. The error
 // holds nothing of the text but such placeholders, because it may be a secret.
 func (a *App) expand() error {
-	repl := caddy.NewReplacer()
 	for _, text := range a.texts() {
-		expanded, err := repl.ReplaceOrErr(*text.value, true, true)
+		expanded, err := expand(*text.value)
 		if err != nil {
-			return fmt.Errorf("%s: a placeholder in it is unknown or has no value: %s", text.field,
-				strings.Join(globalPlaceholder.FindAllString(*text.value, -1), " "))
+			return fmt.Errorf("%s: %w", text.field, err)
 		}
 		*text.value = expanded
 	}
 	return nil
 }
+
+// expand replaces the placeholders in a text. White space around a value is cut:
+// a variable or a file mostly ends with a newline that nobody means.
+func expand(template string) (string, error) {
+	expanded, err := caddy.NewReplacer().ReplaceFunc(template, func(_ string, value any) (any, error) {
+		text := strings.TrimSpace(caddy.ToString(value))
+		if text == "" {
+			return nil, errNoValue
+		}
+		return text, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("a placeholder in it is unknown or has no value: %s",
+			strings.Join(globalPlaceholder.FindAllString(template, -1), " "))
+	}
+	return expanded, nil
+}
+
+var errNoValue = errors.New("no value")
 
 // warnOfInstances tells of settings that only matter with Redis, and of one that
 // is missing there: shares of a region are known by some of its gateways only for

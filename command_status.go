@@ -26,6 +26,9 @@ func printStatus(t *tables, s *statusAnswer) {
 	if s.Rules != nil {
 		lines = append(lines, s.Rules.lines()...)
 	}
+	if s.NoRoute > 0 {
+		lines = append(lines, []string{"warning", fmt.Sprintf("%d rules for no route", s.NoRoute)})
+	}
 	if s.Region != nil {
 		lines = append(lines, []string{"region", s.Region.sentence()})
 	}
@@ -113,7 +116,7 @@ func printRules(t *tables, r *rulesAnswer) {
 	rows := under(len(r.Rules), "TENANT", "ROUTE", "FROM", "RATE", "OPTIONS")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rule.rate(), orDash(rule.options())})
+		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rule.rate(), orDash(joined(rule.options(), rule.stray()))})
 	}
 	t.table(rows...)
 	if !r.Known {
@@ -123,6 +126,14 @@ func printRules(t *tables, r *rulesAnswer) {
 	if r.Next != "" {
 		t.line("more: --cursor %s", r.Next)
 	}
+}
+
+// stray is the mark of a rule for a route that no handler has.
+func (r *ruleAnswer) stray() string {
+	if r.NoRoute {
+		return "no such route here"
+	}
+	return ""
 }
 
 // printRefresh shows what a load brought.

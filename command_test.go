@@ -52,8 +52,8 @@ func answersToPrint() map[string]struct {
 		}),
 		"rules": as(rules, &rulesAnswer{
 			Postgres: 10, StaticRules: 1, Next: "abc", Rules: []ruleAnswer{
-				{"*", "a", fromStatic, numbersAnswer{Capacity: 200, RefillPerSecond: 100, Algorithm: "token_bucket", Mode: "shadow", Prefetch: 50}},
-				{"\x1b[2Jevil\t\n", "b", fromPostgres, numbersAnswer{Capacity: 1, RefillPerSecond: 1.0 / 86400, Prefetch: 0, Shards: 4}},
+				{"*", "a", fromStatic, false, numbersAnswer{Capacity: 200, RefillPerSecond: 100, Algorithm: "token_bucket", Mode: "shadow", Prefetch: 50}},
+				{"\x1b[2Jevil\t\n", "b", fromPostgres, true, numbersAnswer{Capacity: 1, RefillPerSecond: 1.0 / 86400, Prefetch: 0, Shards: 4}},
 			},
 		}),
 		"explain_refused": as(explain, &explainAnswer{Route: "a", Handlers: []handlerAnswer{{

@@ -25,6 +25,9 @@ func newCostSource(text string) (costSource, error) {
 		return costSource{fixed: 1}, nil
 	}
 	if strings.Contains(text, "{") {
+		if err := checkPlaceholders(text); err != nil {
+			return costSource{}, fmt.Errorf("cost: %w", err)
+		}
 		return costSource{template: text}, nil
 	}
 	n, err := parseCost(text)

@@ -17,7 +17,6 @@ import (
 
 // emitter is the part of Caddy's app `events` that is needed here.
 type emitter interface {
-	ShouldEmit(name string) bool
 	Emit(ctx caddy.Context, name string, data map[string]any) caddy.Event
 }
 
@@ -115,7 +114,11 @@ func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *ev
 
 // wanted reports whether anybody would see an event of a refusal, as far as that
 // is known: what comes before all apps have started is kept until they have.
-func (q *eventQueue) wanted() bool { return !q.ready.yet() || q.events.ShouldEmit(exceededEvent) }
+// An app events that cannot tell, as before Caddy 2.11, may have subscribers.
+func (q *eventQueue) wanted() bool {
+	asked, tells := q.events.(interface{ ShouldEmit(name string) bool })
+	return !q.ready.yet() || !tells || asked.ShouldEmit(exceededEvent)
+}
 
 // offer queues the event of a refusal by the bucket. It never waits.
 func (q *eventQueue) offer(key limit.Key, said exceeded) {

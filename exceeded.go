@@ -45,7 +45,11 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	if h.LogKey {
 		said.tenant = c.tenant
 	}
-	h.app.refusals.note(c.bucket.Key, said)
+	if h.LogAll {
+		h.app.refusals.write(said)
+	} else {
+		h.app.refusals.note(c.bucket.Key, said)
+	}
 	h.app.memory.top.note(c)
 	h.emitExceeded(r, c)
 }

@@ -95,8 +95,11 @@ func (a *App) parseInstances(d *caddyfile.Dispenser) error {
 			instanceBounds.min, instanceBounds.max)
 	}
 	n, err := parseInteger("instances", args[0], instanceBounds)
+	if err != nil {
+		return d.Errf("%w, and auto with the number that counts until the gateways know each other, such as auto 3", err)
+	}
 	a.Instances = &n
-	return located(d, err)
+	return nil
 }
 
 // observeFleet logs what changes among the gateways. Each change of state comes once.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -33,6 +34,18 @@ type guestSource struct {
 	ipv4Prefix, ipv6Prefix int
 	logger                 *zap.Logger
 	warned                 sync.Once
+}
+
+// minGuestSecret is in bytes: what is shorter can be tried out.
+const minGuestSecret = 16
+
+// checkGuestSecret returns an error unless the secret is long enough, or there is none.
+func checkGuestSecret(field, secret string) error {
+	if secret != "" && len(secret) < minGuestSecret {
+		return fmt.Errorf("%s: it is %d bytes long, and so short that it can be guessed: allowed are %d or more, such as what `openssl rand -hex 32` prints",
+			field, len(secret), minGuestSecret)
+	}
+	return nil
 }
 
 // processSecret hashes guests where nobody else has to find the same bucket.

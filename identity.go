@@ -62,10 +62,13 @@ func newIdentity(h *Handler) (identity, error) {
 	if strings.TrimSpace(template) == "" {
 		return identity{}, errors.New("tenant: a blank text names no tenant: name a placeholder such as {header.X-Api-Key}")
 	}
-	tenant := newKeySource(template)
-	if err := tenant.check(); err != nil {
+	if err := errors.Join(checkPlaceholders(template), checkApart(template)); err != nil {
 		return identity{}, fmt.Errorf("tenant: %w", err)
 	}
+	if err := h.checkStandings(); err != nil {
+		return identity{}, err
+	}
+	tenant := newKeySource(template, h.logger)
 	id := identity{tenant: tenant, hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
 	h.warnOfTenant(&id.tenant)
 	if h.Guest != guestIP {
@@ -85,6 +88,39 @@ func newIdentity(h *Handler) (identity, error) {
 	}
 	id.guests.secret = processSecret()
 	return id, nil
+}
+
+// checkStandings refuses words that do not go together, and warns of those that
+// seldom mean what they do.
+func (h *Handler) checkStandings() error {
+	if h.Guest != guestIP {
+		const only = "it is for guests that are limited by their address: write `guest ip`, or leave it out"
+		switch {
+		case h.IPv4Prefix != 0:
+			return errors.New("ipv4_prefix: " + only)
+		case h.IPv6Prefix != 0:
+			return errors.New("ipv6_prefix: " + only)
+		}
+	}
+	known := h.app.namesTenants()
+	switch {
+	case h.Unknown == unknownDeny && !known:
+		return errors.New("unknown: with deny each request is answered with 401, because no rule names a tenant: name the table of rules in the global option (`rules`), add a static `rule`, or leave `unknown` out")
+	case h.Unknown == unknownGuestWord && !known && (h.Guest == "" || h.Guest == guestDeny):
+		return errors.New("unknown: with guest, and `guest deny`, each request is answered with 401, because no rule names a tenant: name the table of rules in the global option (`rules`), add a static `rule`, or write `guest ip`")
+	case h.Unknown == unknownGuestWord && !known:
+		h.logger.Warn("no rule names a tenant, so with `unknown guest` every client is a guest, whatever key it sends")
+	case h.Unknown == unknownGuestWord && h.Guest == guestAllow:
+		h.logger.Warn("with `unknown guest` and `guest allow` a client that makes up a key is not limited at all: write `guest ip` or `unknown deny`")
+	}
+	return nil
+}
+
+// namesTenants reports whether a rule may name a tenant of its own.
+func (a *App) namesTenants() bool {
+	return a.Rules != nil || slices.ContainsFunc(a.StaticRules, func(r StaticRule) bool {
+		return r.Tenant != rulecache.Wildcard && !strings.HasPrefix(r.Tenant, "~")
+	})
 }
 
 // of returns the visitor and what its identity means.
@@ -136,7 +172,7 @@ func (id *identity) guestOf(r *http.Request) (visitor, standing) {
 
 // warnOfTenant tells what the operator may not have meant.
 func (h *Handler) warnOfTenant(source *keySource) {
-	for _, name := range source.once {
+	for _, name := range source.once.headers {
 		if strings.ContainsAny(name, "_.") {
 			h.logger.Warn("caddy drops headers with an underscore or a dot in their name unless the server expects them, so this tenant may always be missing",
 				zap.String("header", name))
@@ -146,10 +182,10 @@ func (h *Handler) warnOfTenant(source *keySource) {
 		h.logger.Warn("the tenant has no placeholder, so all clients share one bucket", zap.String("tenant", source.template))
 		return
 	}
-	for _, match := range anyPlaceholder.FindAllStringSubmatch(source.template, -1) {
-		if namespace, _, _ := strings.Cut(match[1], "."); !slices.Contains([]string{"http", "env", "file", "system", "time"}, namespace) {
-			h.logger.Warn("the tenant's placeholder is none of Caddy's own, so it may never have a value", zap.String("placeholder", match[0]))
-		}
+	h.warnOfPlaceholders("tenant", source.template)
+	if source.header == "Authorization" {
+		h.logger.Warn("the whole header Authorization is the tenant: a client that logs in again, or spells it otherwise, has a fresh bucket, and its secret is in Redis and in the rules; authenticate first and use {http.auth.user.id}, or at least write `hashed`",
+			zap.String("tenant", source.template))
 	}
 	shared := h.app.Redis != nil || h.app.Rules != nil
 	if shared && h.Unknown == "" && !strings.Contains(source.template, "{http.auth.") && !strings.Contains(source.template, "{http.request.tls.client.") {

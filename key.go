@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 )
 
 // keySource reads a name from a request.
@@ -18,65 +21,143 @@ type keySource struct {
 	// the common case needs no replacer.
 	header string
 
-	// once are the headers that a request may send one time at most: which of
+	// once are those parts of a request that it may send one time at most: which of
 	// two values counts must not depend on who reads them.
-	once []string
+	once onlyOnce
 
 	// joints are the bytes of the text between several placeholders. They are
 	// escaped in values, so that no two lists of values make one name.
 	joints string
+
+	// auth notes whether an authentication has run before, nil where none is asked for.
+	auth *authWatch
 }
+
+// onlyOnce are the names of what a request may send one time at most.
+type onlyOnce struct{ headers, queries, cookies []string }
 
 var (
 	headerPlaceholder = regexp.MustCompile(`\{http\.request\.header\.([^{}]+)\}`)
-	anyPlaceholder    = regexp.MustCompile(`\{([^{}]*)\}`)
-	shorthand         = regexp.MustCompile(`\{(header|cookie|query|vars|path|uri|host|hostport|method|client_ip|remote|remote_host)(\.[^{}]*)?\}`)
+	queryPlaceholder  = regexp.MustCompile(`\{http\.request\.uri\.query\.([^{}]+)\}`)
+	cookiePlaceholder = regexp.MustCompile(`\{http\.request\.cookie\.([^{}]+)\}`)
+	authPlaceholder   = regexp.MustCompile(`\{(http\.auth\.[^{}]+)\}`)
 )
 
-var errRepeated = errors.New("the header that names the tenant was sent more than once")
-
-// check returns why the template cannot be what was meant.
-func (s *keySource) check() error {
-	if rest := anyPlaceholder.ReplaceAllString(s.template, ""); strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("%q has a brace without its counterpart", s.template)
-	}
-	if short := shorthand.FindString(s.template); short != "" {
-		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", short)
-	}
-	return nil
-}
+var errRepeated = errors.New("the header, query parameter or cookie that names the tenant was sent more than once")
 
 // newKeySource reads a template.
-func newKeySource(template string) keySource {
+func newKeySource(template string, logger *zap.Logger) keySource {
 	source := keySource{template: template}
 	if placeholders := anyPlaceholder.FindAllString(template, -1); len(placeholders) > 1 {
 		source.joints = anyPlaceholder.ReplaceAllString(template, "") + "%"
 	}
 	for _, match := range headerPlaceholder.FindAllStringSubmatch(template, -1) {
 		name := http.CanonicalHeaderKey(match[1])
-		source.once = append(source.once, name)
+		source.once.headers = append(source.once.headers, name)
 		if match[0] == template {
 			source.header = name
 		}
 	}
+	for _, match := range queryPlaceholder.FindAllStringSubmatch(template, -1) {
+		source.once.queries = append(source.once.queries, match[1])
+	}
+	for _, match := range cookiePlaceholder.FindAllStringSubmatch(template, -1) {
+		source.once.cookies = append(source.once.cookies, match[1])
+	}
+	if match := authPlaceholder.FindStringSubmatch(template); match != nil {
+		source.auth = &authWatch{placeholder: match[1], logger: logger}
+	}
 	return source
+}
+
+// joinLists lets a request send headers that are lists in several lines, which
+// Caddy joins with a comma.
+func (s *keySource) joinLists() {
+	s.once.headers = slices.DeleteFunc(s.once.headers, isList)
+}
+
+// isList reports whether a header is a list, which proxies and clients may extend
+// by a line of their own.
+func isList(name string) bool {
+	switch name {
+	case "Forwarded", "Via", "Cache-Control", "Accept":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Accept-")
 }
 
 // of returns the name, blank if the request has none. An error means that the
 // request is ambiguous.
 func (s *keySource) of(r *http.Request, repl *caddy.Replacer) (string, error) {
-	for _, name := range s.once {
-		if len(r.Header[name]) > 1 {
-			return "", errRepeated
-		}
+	if s.once.repeated(r) {
+		return "", errRepeated
 	}
 	if s.header == "" {
+		s.auth.look(repl)
 		return s.replace(repl), nil
 	}
-	if values := r.Header[s.header]; len(values) == 1 {
+	values := r.Header[s.header]
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
 		return strings.TrimSpace(values[0]), nil
 	}
-	return "", nil
+	return strings.TrimSpace(strings.Join(values, ",")), nil
+}
+
+// repeated reports whether the request sends any of them more than once. Cookies
+// are found by any spelling of their name, because Caddy finds them so.
+func (o *onlyOnce) repeated(r *http.Request) bool {
+	for _, name := range o.headers {
+		if len(r.Header[name]) > 1 {
+			return true
+		}
+	}
+	if len(o.queries) > 0 {
+		values := r.URL.Query()
+		for _, name := range o.queries {
+			if len(values[name]) > 1 {
+				return true
+			}
+		}
+	}
+	if len(o.cookies) == 0 {
+		return false
+	}
+	cookies := r.Cookies()
+	for _, name := range o.cookies {
+		if countCookies(cookies, name) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func countCookies(cookies []*http.Cookie, name string) (n int) {
+	for _, cookie := range cookies {
+		if strings.EqualFold(cookie.Name, name) {
+			n++
+		}
+	}
+	return n
+}
+
+// authWatch tells, at the first request, that nothing has authenticated it.
+type authWatch struct {
+	placeholder string // without braces
+	logger      *zap.Logger
+	looked      atomic.Bool
+}
+
+func (a *authWatch) look(repl *caddy.Replacer) {
+	if a == nil || a.looked.Load() || a.looked.Swap(true) {
+		return
+	}
+	if _, set := repl.Get(a.placeholder); !set {
+		a.logger.Warn("nothing had authenticated the first request when it was limited, so its placeholder has no value: put rate_limit after the authentication, with the global option `order rate_limit after basic_auth` or in a route block",
+			zap.String("placeholder", "{"+a.placeholder+"}"))
+	}
 }
 
 // replace returns the template with the request's values, blank where every one

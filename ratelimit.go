@@ -5,6 +5,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,12 +105,17 @@ type Handler struct {
 	// X-RateLimit-Limit, -Remaining and -Reset, `ietf` sets RateLimit-Policy and
 	// RateLimit after draft-ietf-httpapi-ratelimit-headers-11, `both` sets all
 	// five, `off` none. Retry-After on a 429 does not depend on it. Default: the
-	// app's `headers`.
+	// app's `headers`; where that is not set either, `off` for zones.
 	Headers string `json:"headers,omitempty"`
 
 	// Whether logs, spans and events name the tenant. API keys are secrets: turn
 	// it on only where those may hold them. Default: false.
 	LogKey bool `json:"log_key,omitempty"`
+
+	// Whether every refusal is a line of the log. Under attack that costs more than
+	// the attack. Default: false; the first of a bucket in a minute is, and a line
+	// counts the others.
+	LogAll bool `json:"log_all,omitempty"`
 
 	// What is read of caddy-ratelimit's own configuration.
 	Zones
@@ -143,6 +149,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.checkZoneOptions(); err != nil {
 		return err
 	}
+	if h.limitsNothing() {
+		h.logger.Warn("this rate_limit has no zone, so it limits nothing")
+		return nil
+	}
 	if len(h.RateLimits) == 0 {
 		if h.identity, err = newIdentity(h); err != nil {
 			return err
@@ -151,6 +161,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.cost, err = newCostSource(h.Cost); err != nil {
 		return err
 	}
+	h.warnOfPlaceholders("cost", h.cost.template)
 	h.style = h.headerStyle()
 	if err := h.provisionZones(ctx); err != nil {
 		return err
@@ -174,6 +185,9 @@ func (h *Handler) Validate() error {
 // ServeHTTP lets the request pass to next if the tenant's bucket of every route
 // has what the request costs, and refuses it otherwise.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if len(h.zones) == 0 {
+		return next.ServeHTTP(w, r)
+	}
 	started := sinceStart()
 	current := answerOf(r)
 	if current.closed {
@@ -236,18 +250,14 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 	from := len(current.charges)
 	var free []*zone
 	for _, zone := range h.zones {
-		matched, err := zone.matches(r)
-		if err != nil {
-			// In handle_errors these would pass for buckets that were asked.
-			current.charges = current.charges[:from]
-			return err
-		}
-		if !matched {
+		if !zone.matches(r) {
 			continue
 		}
 		who := who
 		if zone.key != nil {
+			var err error
 			if who, err = zone.visitor(r, current.repl); err != nil {
+				// In handle_errors these would pass for buckets that were asked.
 				current.charges = current.charges[:from]
 				return current.close(r, http.StatusBadRequest, err)
 			}
@@ -296,9 +306,9 @@ func (h *Handler) countAll(what outcome) {
 // headerStyle returns what the words of the options mean, the app's where the
 // handler has none.
 func (h *Handler) headerStyle() headerStyle {
-	word := h.Headers
-	if word == "" {
-		word = h.app.Headers
+	word := cmp.Or(h.Headers, h.app.Headers)
+	if word == "" && len(h.RateLimits) > 0 {
+		word = headersOff // caddy-ratelimit sends none
 	}
 	return headerStyle{
 		legacy: word == "" || word == headersLegacy || word == headersBoth,
@@ -329,7 +339,7 @@ const (
 )
 
 var (
-	errExceeded = errors.New("rate limit exceeded")
+	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
 	errDenied   = errors.New("the tenant's rule denies the route")
 	errNoTenant = errors.New("the request names no tenant")
 )

@@ -118,6 +118,11 @@ func (r *Redis) check() error {
 	if scheme, _, _ := strings.Cut(r.URLs[0], "://"); r.TLS != nil && strings.EqualFold(scheme, "unix") {
 		errs = append(errs, errors.New("redis.tls: a unix socket has none"))
 	}
+	for i, url := range r.URLs {
+		if err := (redisbucket.Options{URLs: []string{url}}).Validate(); err != nil {
+			return errors.Join(append(errs, fmt.Errorf("redis.urls[%d]: %w", i, err))...)
+		}
+	}
 	if err := r.options().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("redis: %w", err))
 	}

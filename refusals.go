@@ -81,6 +81,11 @@ func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
 	}
 	r.writeCount(slot)
 	slot.since, slot.first = now, said
+	r.write(said)
+}
+
+// write logs one refusal.
+func (r *refusals) write(said refusal) {
 	fields := append(said.fields(), zap.String("remote_ip", said.remoteIP))
 	if said.wait != limit.Never {
 		fields = append(fields, zap.Duration("wait", said.wait))

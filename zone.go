@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -29,18 +30,25 @@ type zone struct {
 	layout       *layout               // of the route's buckets in Redis
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
+
+	logger *zap.Logger
+	erred  sync.Once // a matcher has, and it was told
 }
 
-// matches reports whether the zone limits the request.
-func (z *zone) matches(r *http.Request) (bool, error) {
+// matches reports whether the zone limits the request. A matcher that errs does
+// not match, as in caddy-ratelimit: the request may not fail for it.
+func (z *zone) matches(r *http.Request) bool {
 	if len(z.match) == 0 {
-		return true, nil
+		return true
 	}
 	matched, err := z.match.AnyMatchWithError(r)
 	if err != nil {
-		return false, fmt.Errorf("matching zone %s: %w", z.name, err)
+		z.erred.Do(func() {
+			z.logger.Warn("a matcher of the zone has failed, so the zone did not limit the request", zap.String("zone", z.name), zap.Error(err))
+		})
+		return false
 	}
-	return matched, nil
+	return matched
 }
 
 // rule returns the one rule that counts for the tenant. Its name is blank where
@@ -78,7 +86,8 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 		return err
 	}
 	for _, zone := range h.zones {
-		zone.logKey = h.LogKey
+		zone.logKey, zone.logger = h.LogKey, h.logger
+		h.warnOfAnother(zone)
 		zone.fallbackText = number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
 		if zone.layout.join(zone) {
@@ -172,7 +181,7 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 		return rule, nil
 	}
 	if !h.app.coversRoute(route) {
-		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
+		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to, and no zone is there either: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
 	}
 	return limit.Rule{}, nil
 }

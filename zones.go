@@ -37,12 +37,11 @@ type Zones struct {
 	// be swept. Default: none.
 	SweepInterval caddy.Duration `json:"sweep_interval,omitempty"`
 
-	// Has no effect where the app names a Redis, which all gateways share, and is
-	// an error otherwise. Default: none.
+	// Has no effect: where the app names a Redis, all gateways share it, and where
+	// it names none, each gateway counts alone. Default: none.
 	Distributed *Distributed `json:"distributed,omitempty"`
 
-	// Has no effect where the app names a Redis, and is an error otherwise.
-	// Default: none.
+	// Has no effect, like `distributed`. Default: none.
 	StorageRaw json.RawMessage `json:"storage,omitempty"`
 }
 
@@ -62,8 +61,8 @@ type Zone struct {
 	// `sliding_window_log`, to 100000. Required.
 	MaxEvents int `json:"max_events,omitempty"`
 
-	// How many bits of a key that is an IPv4 address count, from 1 to 32.
-	// Default: 0; the key is taken as it is.
+	// How many bits of a key that is an IPv4 address count, from 1 to 32. Default:
+	// 0; the key is taken as it is.
 	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
 
 	// How many bits of a key that is an IPv6 address count, from 1 to 128.
@@ -132,10 +131,7 @@ func (h *Handler) newZone(ctx caddy.Context, name string) (*zone, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := newKeySource(config.Key)
-	if err := key.check(); err != nil {
-		h.logger.Warn("the zone's key may never have a value", zap.String("zone", name), zap.Error(err))
-	}
+	key := h.zoneKey(name, config.Key)
 	z := &zone{
 		name: name, route: limit.EscapeName(name), key: &key, ipv4Prefix: config.IPv4Prefix, ipv6Prefix: config.IPv6Prefix,
 		defaults: defaults, fallback: rule,
@@ -151,6 +147,20 @@ func (h *Handler) newZone(ctx caddy.Context, name string) (*zone, error) {
 		return nil, fmt.Errorf("%s.match: loading matchers: %w", field, err)
 	}
 	return z, nil
+}
+
+// zoneKey reads a zone's key, and warns of what it cannot mean: caddy-ratelimit
+// accepts any text.
+func (h *Handler) zoneKey(zone, template string) keySource {
+	if err := checkPlaceholders(template); err != nil {
+		h.logger.Warn("the zone's key may never have a value", zap.String("zone", zone), zap.Error(err))
+	}
+	if err := checkApart(template); err != nil {
+		h.logger.Warn("the zone's key is not clear", zap.String("zone", zone), zap.Error(err))
+	}
+	key := newKeySource(template, h.logger)
+	key.joinLists()
+	return key
 }
 
 // zoneDefaults returns what a rule of a zone does not name: a zone is a log,
@@ -209,30 +219,50 @@ func (h *Handler) checkZoneOptions() error {
 	if h.SweepInterval > 0 {
 		h.logger.Info("sweep_interval has no effect: memory is bounded by the global option max_keys")
 	}
-	return errors.Join(
-		h.checkReplaced("distributed", h.Distributed != nil),
-		h.checkReplaced("storage", len(h.StorageRaw) > 0 && string(h.StorageRaw) != "null"),
-	)
+	h.warnOfSharing()
+	return nil
 }
 
-// checkReplaced refuses an option that shares what was counted, unless Redis
-// does it.
-func (h *Handler) checkReplaced(field string, asked bool) error {
-	switch {
-	case !asked:
-		return nil
-	case h.app.Redis == nil:
-		return fmt.Errorf("%s: gateways share their limits through Redis here, so name one in the global option rate_limit (redis <url>) or remove %s", field, field)
+// warnOfSharing tells what becomes of the options that share what was counted.
+func (h *Handler) warnOfSharing() {
+	var options []string
+	if h.Distributed != nil {
+		options = append(options, "distributed")
 	}
-	h.logger.Warn("the option is ignored: all gateways share their limits through redis", zap.String("option", field))
-	return nil
+	if h.hasStorage() {
+		options = append(options, "storage")
+	}
+	switch {
+	case len(options) == 0:
+	case h.app.Redis == nil:
+		h.logger.Warn("the options are ignored, and each gateway counts alone: gateways share their limits through redis in the global option rate_limit",
+			zap.Strings("options", options))
+	default:
+		h.logger.Warn("the options are ignored: all gateways share their limits through redis", zap.Strings("options", options))
+	}
+}
+
+func (h *Handler) hasStorage() bool { return len(h.StorageRaw) > 0 && string(h.StorageRaw) != "null" }
+
+// limitsNothing reports whether the handler has nothing but words of
+// caddy-ratelimit, no zone, and no rule of another kind: that plugin lets all
+// requests pass then.
+func (h *Handler) limitsNothing() bool {
+	theirs := h.RateLimits != nil || h.Jitter != 0 || h.SweepInterval != 0 || h.Distributed != nil || h.hasStorage() || h.DisableMetrics || h.LogKey
+	ours := h.nativeField() != "" || h.Algorithm != "" || h.Cost != "" || h.Prefetch != "" || h.Shards != 0 || h.Shadow || h.Headers != "" || h.LogAll
+	return len(h.RateLimits) == 0 && theirs && !ours && h.app.fallback == nil && !h.app.coversRoute(defaultRoute)
 }
 
 // checkMixed refuses a handler that is written in both syntaxes.
 func (h *Handler) checkMixed() error {
-	if len(h.RateLimits) == 0 {
-		return nil
+	if field := h.nativeField(); len(h.RateLimits) > 0 && field != "" {
+		return fmt.Errorf("%s: not together with zones in one rate_limit: a zone has its own name, key, window, events and prefixes", field)
 	}
+	return nil
+}
+
+// nativeField names a field that is set and has no meaning for zones, if any is.
+func (h *Handler) nativeField() string {
 	for _, other := range []struct {
 		field string
 		set   bool
@@ -246,10 +276,10 @@ func (h *Handler) checkMixed() error {
 		{"ipv6_prefix", h.IPv6Prefix != 0},
 	} {
 		if other.set {
-			return fmt.Errorf("%s: not together with zones in one rate_limit: a zone has its own name, key, window, events and prefixes", other.field)
+			return other.field
 		}
 	}
-	return nil
+	return ""
 }
 
 func checkJitter(jitter float64) error {

@@ -43,7 +43,7 @@ func ParseFallback(word string) (Fallback, error) {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown fallback %.64q: allowed are local, allow and deny", word)
+	return 0, limit.UnknownWord("fallback", word, FallbackLocal.String(), FallbackAllow.String(), FallbackDeny.String())
 }
 
 const (

@@ -374,7 +374,7 @@ func TestFallbackWords(t *testing.T) {
 		require.Equal(t, f, parsed)
 	}
 	_, err := front.ParseFallback("closed")
-	require.EqualError(t, err, `unknown fallback "closed": allowed are local, allow and deny`)
+	require.EqualError(t, err, `unknown fallback "closed": allowed are local, allow, deny`)
 }
 
 func TestAllocatesNothing(t *testing.T) {

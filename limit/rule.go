@@ -64,7 +64,7 @@ func ParseAlgorithm(word string) (Algorithm, error) {
 			return a, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown algorithm %q: allowed are token_bucket, sliding_window_log and sliding_window_counter", clip(word))
+	return 0, UnknownWord("algorithm", word, TokenBucket.String(), SlidingWindowLog.String(), SlidingWindowCounter.String())
 }
 
 // Mode is what a rule's decision means for the request. The zero value means
@@ -106,7 +106,7 @@ func ParseMode(word string) (Mode, error) {
 			return m, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown mode %q: allowed are enforce, shadow, unlimited and deny", clip(word))
+	return 0, UnknownWord("mode", word, Enforce.String(), Shadow.String(), Unlimited.String(), Deny.String())
 }
 
 // Rule is how much one tenant may ask of one route. One pair of numbers defines

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // address is a parsed URL.
@@ -40,6 +42,13 @@ func parseURL(text, defaultPort string) (address, error) {
 	if text == "" {
 		return address{}, errors.New("redis url is missing")
 	}
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		return address{}, errors.New("redis url: it must begin with redis://, rediss:// or unix://, such as redis://127.0.0.1:6379/0")
+	}
+	if scheme != "unix" && strings.LastIndexByte(rest, '@') > strings.IndexAny(rest+"/", "/?#") {
+		return address{}, errors.New("redis url: its user or password holds a character that must be written as %XX: @ as %40, / as %2F, # as %23, ? as %3F")
+	}
 	parsed, err := url.Parse(text)
 	if err != nil {
 		return address{}, errors.New("redis url: it is not a URL; characters of the user or password other than letters and digits may have to be written as %XX")
@@ -51,7 +60,7 @@ func parseURL(text, defaultPort string) (address, error) {
 	case "unix":
 		a, err = parseUnix(parsed)
 	default:
-		return address{}, errors.New("redis url: its scheme must be redis, rediss or unix")
+		return address{}, errors.New("redis url: its scheme must be redis, rediss or unix" + limit.DidYouMean(scheme, "redis", "rediss", "unix"))
 	}
 	if err != nil {
 		return address{}, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // Mode is what several addresses of a Redis are to each other.
@@ -59,7 +61,7 @@ func (o Options) checkTopology(seeds []address) error {
 	switch o.Mode {
 	case modeSingle, ModeCluster, ModeSentinel:
 	default:
-		return fmt.Errorf("redis mode: unknown word %q: allowed are cluster, sentinel", string(o.Mode))
+		return fmt.Errorf("redis mode: %w", limit.UnknownWord("word", string(o.Mode), string(ModeCluster), string(ModeSentinel)))
 	}
 	if err := o.checkSentinel(); err != nil {
 		return err

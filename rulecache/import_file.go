@@ -33,7 +33,7 @@ func ParseImportFormat(word string) (ImportFormat, error) {
 	case FormatCSV, FormatJSONLines:
 		return format, nil
 	}
-	return "", fmt.Errorf("unknown format %q: allowed are csv and jsonl", word)
+	return "", limit.UnknownWord("format", word, string(FormatCSV), string(FormatJSONLines))
 }
 
 // ImportFile is a file of rules, each of which was checked.

@@ -113,7 +113,7 @@ func TestReadImportTellsTheFirstBadLines(t *testing.T) {
 func TestParseImportFormat(t *testing.T) {
 	t.Parallel()
 	_, err := ParseImportFormat("xml")
-	require.EqualError(t, err, `unknown format "xml": allowed are csv and jsonl`)
+	require.EqualError(t, err, `unknown format "xml": allowed are csv, jsonl`)
 }
 
 // FuzzReadImport reads any text without a panic, and keeps only rules that a

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // maxImportLine bounds a line of a file, in bytes.
@@ -100,7 +102,7 @@ func importColumn(name string) (int, error) {
 	if len(name) > maxNameLength {
 		name = strings.ToValidUTF8(name[:maxNameLength], "") + "…"
 	}
-	return 0, fmt.Errorf("unknown column %q: allowed are %s", name, strings.Join(known[columnID+1:], ", "))
+	return 0, limit.UnknownWord("column", name, known[columnID+1:]...)
 }
 
 func csvRow(fields []string, columns []int) *row {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // maxIdentifierLength is the longest identifier of PostgreSQL, in bytes.
@@ -119,7 +121,7 @@ func allowedParameters() []string {
 func checkDSN(dsn string) error {
 	_, rest, found := strings.Cut(dsn, "://")
 	if !found || !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return errors.New("it must be a URL that begins with postgres:// or postgresql://")
+		return errors.New("it must be a URL that begins with postgres:// or postgresql://, such as postgres://user@127.0.0.1/gateway")
 	}
 	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
 		rest = rest[i+1:]
@@ -159,8 +161,8 @@ func checkParameters(parameters []string) error {
 			return fmt.Errorf("query parameter number %d is not of the form name=value with a known name", i+1)
 		}
 		if !slices.Contains(allowedParameters(), key) {
-			return fmt.Errorf("query parameter %s is not allowed, because it could change timeouts, retries or pools: allowed are %s",
-				key, strings.Join(allowedParameters(), ", "))
+			return fmt.Errorf("query parameter %s is not allowed, because it could change timeouts, retries or pools: allowed are %s%s",
+				key, strings.Join(allowedParameters(), ", "), limit.DidYouMean(key, allowedParameters()...))
 		}
 		if _, found := seen[key]; found {
 			return fmt.Errorf("query parameter %s is given twice", key)

@@ -2,7 +2,10 @@ package rulecache
 
 import (
 	"cmp"
+	"iter"
 	"slices"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // Query says which rules Snapshot.Page returns.
@@ -48,6 +51,14 @@ func (s *Snapshot) Page(q Query) []Entry {
 		}
 	}
 	return q.first(page)
+}
+
+// All returns every rule, in no order.
+func (s *Snapshot) All() iter.Seq2[Pair, limit.Rule] {
+	if s == nil {
+		return func(func(Pair, limit.Rule) bool) {}
+	}
+	return s.rules.all()
 }
 
 // first leaves of entries those that come first, in order.
