@@ -86,7 +86,8 @@ type text struct {
 	value *string
 }
 
-// texts lists those of the app.
+// texts lists those of the app that are expanded at load: all but the address of
+// PostgreSQL, which is expanded for each connection.
 func (a *App) texts() []text {
 	list := []text{{"guest_secret", &a.GuestSecret}}
 	if r := a.Redis; r != nil {
@@ -104,27 +105,35 @@ func (a *App) texts() []text {
 		list = append(list, text{"region.name", &r.Name})
 	}
 	if r := a.Rules; r != nil {
-		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
+		list = append(list, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
 	}
 	return list
 }
 
 var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
 
-// expand replaces the placeholders in the app's texts. One that is unknown or
-// empty is an error: an empty address would be another server's. The error
-// holds nothing of the text but such placeholders, because it may be a secret.
+// expand replaces the placeholders in the app's texts.
 func (a *App) expand() error {
-	repl := caddy.NewReplacer()
 	for _, text := range a.texts() {
-		expanded, err := repl.ReplaceOrErr(*text.value, true, true)
+		expanded, err := expandText(*text.value)
 		if err != nil {
-			return fmt.Errorf("%s: a placeholder in it is unknown or has no value: %s", text.field,
-				strings.Join(globalPlaceholder.FindAllString(*text.value, -1), " "))
+			return fmt.Errorf("%s: %w", text.field, err)
 		}
 		*text.value = expanded
 	}
 	return nil
+}
+
+// expandText replaces the placeholders in a text. One that is unknown or empty is
+// an error: an empty address would be another server's. The error holds nothing of
+// the text but such placeholders, because it may be a secret.
+func expandText(text string) (string, error) {
+	expanded, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+	if err != nil {
+		return "", fmt.Errorf("a placeholder in it is unknown or has no value: %s",
+			strings.Join(globalPlaceholder.FindAllString(text, -1), " "))
+	}
+	return expanded, nil
 }
 
 // warnOfNoEffect tells of settings that only matter with Redis.
