@@ -18,6 +18,7 @@ import (
 type Tables struct {
 	address pg.Address
 	sql     statements
+	tracer  pgx.QueryTracer // what tests set
 
 	turn chan struct{} // holds a token while nobody uses conn
 	conn *pgx.Conn
@@ -46,6 +47,7 @@ func (t *Tables) config() (*pgx.ConnConfig, error) {
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // what every pooler passes on
 	config.ConnectTimeout = askTimeout
+	config.Tracer = t.tracer
 	if len(config.Fallbacks) > 0 && config.ValidateConnect == nil {
 		// Of several hosts, rules may be read from any, and shares are written.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite

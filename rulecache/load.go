@@ -83,13 +83,13 @@ func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Dura
 
 // announced is SQL that tells whether enabled triggers of ours notify the channel
 // of each INSERT, UPDATE, DELETE and TRUNCATE (the bits 4, 16, 8 and 32). What
-// logical replication applies fires only those that are always enabled, and of the
-// first three only those for each row. Writes to a partition or a child pass by the
+// logical replication applies fires only those that are always enabled, of the first
+// three only those for each row, and it notifies nobody before PostgreSQL 15. Writes to a partition or a child pass by the
 // triggers of its parent.
 func (r reading) announced() string {
 	return `(SELECT c.relkind = 'r' AND NOT c.relhassubclass AND coalesce(bit_or(CASE
 		WHEN NOT replicated AND tgenabled IN ('O', 'A') THEN tgtype & 60
-		WHEN replicated AND tgenabled = 'A' THEN tgtype & CASE WHEN tgtype & 1 = 1 THEN 28 ELSE 32 END
+		WHEN replicated AND tgenabled = 'A' AND current_setting('server_version_num')::int >= 150000 THEN tgtype & CASE WHEN tgtype & 1 = 1 THEN 28 ELSE 32 END
 		ELSE 0 END), 0) = 60
 	FROM pg_class c
 	CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid) AS replicated) s
@@ -115,17 +115,18 @@ func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
 	}
 	const digest, rows = 3, 4
 	var rules *builder
-	count, more := 0, false
+	count, seen := 0, 0
 	patience := answerTimeout + time.Duration(r.maxRules)*answerTimePerRule
 	err := s.Query(ctx, strings.Join(sql, "; "), patience, func(statement int, values [][]byte) {
 		switch statement {
 		case digest:
 			count, _ = strconv.Atoi(string(values[0]))
 			found.mark = prefix + string(values[1])
-			if more = string(values[2]) == "true"; more {
+			if string(values[2]) == "true" {
 				rules = newBuilder(count)
 			}
 		case rows:
+			seen++
 			rules.add((*row)(values))
 		}
 	})
@@ -134,6 +135,8 @@ func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
 		return err
 	case count > r.maxRules:
 		return fault(fmt.Sprintf("the table has more than max_rules (%d) rows", r.maxRules))
+	case rules != nil && seen != count:
+		return fault("the view gives other rows each time")
 	}
 	found.rules = rules
 	return nil
@@ -179,5 +182,5 @@ func (r reading) rows(used []string) string {
 		order = used[0] + ", " + order
 	}
 	return "SELECT " + strings.Join(wanted, ", ") + " FROM " + r.table +
-		" WHERE current_setting('caddy_rate_limit.read') = 'true' ORDER BY " + order
+		" WHERE current_setting('caddy_rate_limit.read') = 'true' ORDER BY " + order + " LIMIT " + strconv.Itoa(r.maxRules)
 }

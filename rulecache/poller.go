@@ -15,10 +15,10 @@ const firstListenTimeout = time.Second
 
 // timing is what tests set to other values.
 type timing struct {
-	now        func() time.Time
-	chance     func() float64
-	gap        time.Duration
-	backoff    time.Duration
+	now     func() time.Time
+	chance  func() float64
+	gap     time.Duration
+	backoff time.Duration
 	// proof is how long a proof may take; 0: as the refresh has it.
 	proof      time.Duration
 	storeEvery time.Duration
