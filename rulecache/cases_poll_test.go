@@ -132,7 +132,7 @@ func TestLogicalReplication(t *testing.T) {
 
 	docs, err := os.ReadFile("../docs/rules.md")
 	require.NoError(t, err)
-	_, sql, found := strings.Cut(string(docs), "<!-- not run here: TestLogicalReplication does -->\n```sql\n")
+	_, sql, found := strings.Cut(string(docs), "<!-- not run: TestLogicalReplication does -->\n```sql\n")
 	require.True(t, found)
 	sql, _, _ = strings.Cut(sql, "```")
 	server.PSQL(t, sql)
