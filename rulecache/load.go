@@ -48,6 +48,8 @@ type description struct {
 	pooled, standby bool
 	// announced tells that the table's trigger notifies the channel of every change.
 	announced bool
+	// keyed tells that no two rows have the same id.
+	keyed bool
 }
 
 // read loads the table unless it has not changed since the mark was taken.
@@ -62,12 +64,13 @@ func (r reading) read(ctx context.Context, s *pg.Session) (found result, err err
 // row that row security hides is an error, too. It takes no longer for a large
 // table, and asks in one message, because a pooler may give each another session.
 func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Duration) (found description, err error) {
-	sql := "SET LOCAL row_security = off; SELECT pg_backend_pid(), pg_is_in_recovery(), " + r.announced() +
+	sql := "SET LOCAL row_security = off; SELECT pg_backend_pid(), pg_is_in_recovery(), " + r.announced() + ", " + r.keyed() +
 		"; SELECT * FROM " + r.table + " LIMIT 0"
 	found.columns, err = s.Columns(ctx, sql, patience, func(values [][]byte) {
 		found.pooled = string(values[0]) != strconv.FormatUint(uint64(s.Conn.PID()), 10)
 		found.standby = string(values[1]) == "t"
 		found.announced = string(values[2]) == "t"
+		found.keyed = string(values[3]) == "t"
 	})
 	if err != nil {
 		return found, err
@@ -84,8 +87,8 @@ func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Dura
 // announced is SQL that tells whether enabled triggers of ours notify the channel
 // of each INSERT, UPDATE, DELETE and TRUNCATE (the bits 4, 16, 8 and 32). What
 // logical replication applies fires only those that are always enabled, of the first
-// three only those for each row, and it notifies nobody before PostgreSQL 15. Writes to a partition or a child pass by the
-// triggers of its parent.
+// three only those for each row, and it notifies nobody before PostgreSQL 15. Writes
+// to a partition or a child pass by the triggers of its parent.
 func (r reading) announced() string {
 	return `(SELECT c.relkind = 'r' AND NOT c.relhassubclass AND coalesce(bit_or(CASE
 		WHEN NOT replicated AND tgenabled IN ('O', 'A') THEN tgtype & 60
@@ -96,6 +99,14 @@ func (r reading) announced() string {
 	LEFT JOIN pg_trigger ON tgrelid = c.oid AND left(tgname, 17) = 'rate_limit_notify' AND tgattr::text = '' AND tgqual IS NULL
 		AND tgargs = convert_to(` + quoteLiteral(r.channel) + `, getdatabaseencoding()) || decode('00', 'hex')
 	WHERE c.oid = ` + quoteLiteral(r.table) + `::regclass GROUP BY c.relkind, c.relhassubclass)`
+}
+
+// keyed is SQL that tells whether an index holds that ids are unique.
+func (r reading) keyed() string {
+	return `EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+	WHERE indrelid = ` + quoteLiteral(r.table) + `::regclass AND attname = 'id' AND attnotnull
+		AND indnkeyatts = 1 AND indisunique AND indisvalid AND indpred IS NULL
+		AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = indrelid))`
 }
 
 // load reads a digest of the table and, where that is another than the one that is
@@ -110,7 +121,7 @@ func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
 		"SET LOCAL row_security = off",
 		"SET LOCAL extra_float_digits = 3", // every digit, whatever the role's setting
 		r.digest(used, known),
-		r.rows(used),
+		r.rows(used, found.keyed),
 		"COMMIT",
 	}
 	const digest, rows = 3, 4
@@ -165,10 +176,11 @@ func (r reading) digest(used []string, known string) string {
 			FROM ` + r.table + ` LIMIT ` + strconv.Itoa(r.maxRules+1) + `) hashes) digest`
 }
 
-// rows asks for the rows in the same order on every gateway, also where no id tells
-// them apart. Texts are cut behind the longest that can be right, so that memory is
+// rows asks for the rows in the same order on every gateway: that of their ids, which
+// costs little where an index has them, and where those do not tell the rows apart,
+// of all values. Texts are cut behind the longest that can be right, so that memory is
 // bounded.
-func (r reading) rows(used []string) string {
+func (r reading) rows(used []string, keyed bool) string {
 	var wanted []string
 	for _, name := range columnNames() {
 		if slices.Contains(used, name) {
@@ -177,9 +189,13 @@ func (r reading) rows(used []string) string {
 			wanted = append(wanted, "NULL")
 		}
 	}
+	id := columnNames()[columnID]
 	order := `ROW(` + strings.Join(used, ", ") + `)::text COLLATE "C"`
-	if used[0] == columnNames()[columnID] {
-		order = used[0] + ", " + order
+	switch {
+	case keyed:
+		order = id
+	case used[0] == id:
+		order = id + ", " + order
 	}
 	return "SELECT " + strings.Join(wanted, ", ") + " FROM " + r.table +
 		" WHERE current_setting('caddy_rate_limit.read') = 'true' ORDER BY " + order + " LIMIT " + strconv.Itoa(r.maxRules)
