@@ -39,11 +39,11 @@ func NewTables(o Options) (*Tables, error) {
 func (t *Tables) config() (*pgx.ConnConfig, error) {
 	text, err := t.address.Text()
 	if err != nil {
-		return nil, pg.Fault("the address of the database: " + err.Error())
+		return nil, pg.Error("the address of the database: " + err.Error())
 	}
 	config, err := pgx.ParseConfig(text)
 	if err != nil {
-		return nil, pg.Fault("the address of the database: " + pg.ErrUnusable)
+		return nil, "the address of the database: " + pg.ErrUnusable
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // what every pooler passes on
 	config.ConnectTimeout = askTimeout

@@ -149,7 +149,7 @@ func TestD5Digits(t *testing.T) {
 		server.Exec(t, `UPDATE rate_limit_rule SET refill_per_second = 0.01666666666666667`)
 		within(t, 20*time.Second, role, func() bool {
 			rule, _ := rules.Snapshot().Get("t1", "a")
-			return rule.Refill == 0.01666666666666667 //nolint:testifylint // all digits
+			return rule.Refill == 0.01666666666666667
 		})
 		file, err := ReadImport(strings.NewReader(csvHeader+"t1,a,2,0.016666666666666666\n"), FormatCSV, nil)
 		require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // fault is an error in words of our own, safe to show.
-type fault = pg.Fault
+type fault = pg.Error
 
 const (
 	// errPooler ends a listener: a pooler hands out another session each time.

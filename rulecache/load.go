@@ -117,7 +117,7 @@ func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
 	prefix := strings.Join(used, ",") + " "
 	known, _ := strings.CutPrefix(r.known, prefix)
 	sql := []string{
-		"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+		"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 		"SET LOCAL row_security = off",
 		"SET LOCAL extra_float_digits = 3", // every digit, whatever the role's setting
 		r.digest(used, known),

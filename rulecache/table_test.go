@@ -224,7 +224,7 @@ func TestOnlyPollsReachPostgres(t *testing.T) {
 		known := false
 		for _, prefix := range []string{
 			"SELECT pg_backend_pid()", `LISTEN "rate_limit_rule"`, "SET LOCAL row_security = off; SELECT pg_backend_pid()",
-			"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+			"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 		} {
 			known = known || strings.HasPrefix(statement.Text, prefix)
 		}

@@ -59,7 +59,7 @@ func (a Address) Config() (*pgconn.Config, error) {
 
 // ErrUnusable is a URL that is well formed and cannot be used. The cause is left
 // out because it may quote the URL.
-const ErrUnusable = Fault("it cannot be used: check the user, host and port, and the settings of TLS")
+const ErrUnusable = Error("it cannot be used: check the user, host and port, and the settings of TLS")
 
 // Identity returns the hex SHA-256 of the hosts and the database. A new password
 // or parameter leaves it as it is. It is empty where the URL cannot be used.

@@ -55,7 +55,7 @@ type Dialing struct {
 func (d Dialing) Connect(ctx context.Context) (*Session, error) {
 	config, err := d.Address.Config()
 	if err != nil {
-		return nil, Fault("the address of the database: " + err.Error())
+		return nil, Error("the address of the database: " + err.Error())
 	}
 	s := &Session{Patience: min(max(d.Refresh/4, minPatience), maxPatience)}
 	s.life, s.end = context.WithCancel(context.Background())

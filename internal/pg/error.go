@@ -11,14 +11,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Fault is an error in words of our own, safe to show.
-type Fault string
+// Error is an error in words of our own, safe to show.
+type Error string
 
 // Error returns the words.
-func (f Fault) Error() string { return string(f) }
+func (e Error) Error() string { return string(e) }
 
 // ErrSlow is what a server met that made no progress in time.
-const ErrSlow = Fault("timed out")
+const ErrSlow = Error("timed out")
 
 // NoTable is PostgreSQL's code for a table that is not there.
 const NoTable = "42P01"
@@ -26,8 +26,8 @@ const NoTable = "42P01"
 // Describe returns an error of a connection in words that hold nothing of the
 // address. The errors of pgx quote the user and the database, so none of their
 // text is used.
-func Describe(err error) Fault {
-	var known Fault
+func Describe(err error) Error {
+	var known Error
 	var answer *pgconn.PgError
 	var lookup *net.DNSError
 	var certificate *tls.CertificateVerificationError
@@ -56,7 +56,7 @@ func Describe(err error) Fault {
 
 // answered puts an error of PostgreSQL into words. Row security has the code of a
 // right that is missing, and is told by where it comes from, which no locale changes.
-func answered(answer *pgconn.PgError) Fault {
+func answered(answer *pgconn.PgError) Error {
 	if answer.Code == "42501" && answer.Routine == "check_enable_rls" {
 		return "row security hides rows of the table from this user, and half a table is not read: let a view show the rows that are meant, or grant BYPASSRLS (SQLSTATE 42501)"
 	}
@@ -64,7 +64,7 @@ func answered(answer *pgconn.PgError) Fault {
 }
 
 // Code puts a code of PostgreSQL's into words.
-func Code(code string) Fault {
+func Code(code string) Error {
 	if len(code) != 5 {
 		return "the server answered with an error"
 	}
@@ -93,5 +93,5 @@ func Code(code string) Fault {
 			words = "the user or password is not accepted"
 		}
 	}
-	return Fault(words + " (SQLSTATE " + code + ")")
+	return Error(words + " (SQLSTATE " + code + ")")
 }
