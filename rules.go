@@ -152,6 +152,9 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Tenant == "" || r.Route == "" {
 		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
 	}
+	if r.Tenant != strings.TrimSpace(r.Tenant) {
+		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with white space, which no request's tenant does", field)
+	}
 	if globalPlaceholder.MatchString(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: placeholders are not replaced here", field)
 	}
