@@ -223,7 +223,6 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 //			key_prefix   <text>
 //			timeout      <duration>
 //			dial_timeout <duration>
-//			linger       <duration>
 //			breaker      <failures> <open>|off
 //			tls {
 //				ca          <file>

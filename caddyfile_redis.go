@@ -1,6 +1,9 @@
 package ratelimit
 
 import (
+	"math"
+	"time"
+
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
@@ -22,7 +25,7 @@ func (a *App) parseRedis(d *caddyfile.Dispenser) error {
 		"key_prefix":        {parse: r.parseKeyPrefix},
 		"timeout":           {parse: duration(&r.Timeout, timeoutBounds)},
 		"dial_timeout":      {parse: duration(&r.DialTimeout, dialTimeoutBounds)},
-		"linger":            {parse: duration(&r.Linger, lingerBounds)},
+		"linger":            {parse: duration(&r.Linger, bounds[time.Duration]{math.MinInt64, math.MaxInt64})},
 		"breaker":           {parse: r.parseBreaker},
 		"tls":               {parse: r.parseTLS},
 	})

@@ -29,7 +29,6 @@ var (
 	ipv4PrefixBounds  = bounds[int]{1, 32}
 	ipv6PrefixBounds  = bounds[int]{1, 128}
 	shardBounds       = bounds[int]{1, limit.MaxShards}
-	lingerBounds      = bounds[time.Duration]{0, time.Second}
 	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
 )
 
@@ -140,5 +139,8 @@ func expandText(text string) (string, error) {
 func (a *App) warnOfNoEffect() {
 	if a.Redis == nil && (a.Fallback != "" || a.Instances != nil) {
 		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
+	}
+	if a.Redis != nil && a.Redis.Linger != 0 {
+		a.logger.Warn("redis.linger has no effect any more: requests share calls without waiting for each other")
 	}
 }

@@ -79,7 +79,6 @@ func TestJSON(t *testing.T) {
 		"static prefetch":          {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"prefetch":"x"}]}`, `{}`, "static_rules[0].prefetch"},
 		"static shards":            {`{"static_rules":[{"tenant":"a","route":"b","capacity":1,"refill_per_second":1,"shards":17}]}`, `{}`, "static_rules[0].shards"},
 		"large cost on a log":      {`{}`, `{"algorithm":"sliding_window_log","cost":"1001","limits":[{"capacity":5000,"refill_per_second":1}]}`, "cost: 1001"},
-		"linger":                   {`{"redis":{"urls":["redis://a"],"linger":"2ms"}}`, `{}`, "quarter of the timeout"},
 		"shorthand in JSON":        {`{}`, `{"tenant":"{header.X-Api-Key}","limits":[{"capacity":1,"refill_per_second":1}]}`, "shorthand"},
 		"brace without an end":     {`{}`, `{"tenant":"{http.request.header.X","limits":[{"capacity":1,"refill_per_second":1}]}`, "counterpart"},
 		"default with a route":     {`{"default":{"route":"a","capacity":1,"refill_per_second":1}}`, `{}`, "default.route"},

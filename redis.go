@@ -52,9 +52,8 @@ type Redis struct {
 	// it. Default: 1s.
 	DialTimeout caddy.Duration `json:"dial_timeout,omitempty"`
 
-	// How long a request waits for others to share its call with while another
-	// call is under way, up to a quarter of the timeout. It costs that time and
-	// spares Redis calls. Default: 0s.
+	// Has no effect any more: requests share calls without waiting for each other.
+	// Default: none.
 	Linger caddy.Duration `json:"linger,omitempty"`
 
 	// When Redis is left alone after failures. Default: after 5 in a row, for 1s.
@@ -102,12 +101,8 @@ const maxKeyPrefixLength = 32
 func (r *Redis) check() error {
 	errs := []error{
 		timeoutBounds.checkSet("redis.timeout", time.Duration(r.Timeout)),
-		lingerBounds.check("redis.linger", time.Duration(r.Linger)),
 		dialTimeoutBounds.checkSet("redis.dial_timeout", time.Duration(r.DialTimeout)),
 		checkKeyPrefix("redis.key_prefix", r.KeyPrefix),
-	}
-	if linger := time.Duration(r.Linger); linger > r.timeout()/4 {
-		errs = append(errs, fmt.Errorf("redis.linger: %v is over a quarter of the timeout, which is %v: too little would be left for the answer", linger, r.timeout()))
 	}
 	if b := r.Breaker; b != nil {
 		if b.Failures != breakerOff {
@@ -141,7 +136,7 @@ func (r *Redis) options() redisbucket.Options {
 	options := redisbucket.Options{
 		URLs: slices.Clone(r.URLs), Mode: redisbucket.Mode(r.Mode), Master: r.Master,
 		SentinelUser: r.SentinelUsername, SentinelPassword: r.SentinelPassword,
-		DialTimeout: time.Duration(r.DialTimeout), Linger: time.Duration(r.Linger),
+		DialTimeout: time.Duration(r.DialTimeout),
 	}
 	if b := r.Breaker; b != nil {
 		options.Breaker = redisbucket.Breaker{Failures: b.Failures, Open: time.Duration(b.Open)}

@@ -79,27 +79,33 @@ func (s *Shards) Reset(ctx context.Context, key limit.Key) error {
 	return err
 }
 
-// takeParts asks one part after another about the only bucket of req. Part is
-// where it puts what it asks about.
+// takeParts asks one part after another about the only bucket of req: each has a
+// Redis of its own in a cluster, and where one does not answer the others may. Part
+// is where it puts what it asks about. The error is that of the first part, where
+// none has answered.
 func (s *Shards) takeParts(ctx context.Context, req limit.Request, part *[1]limit.Bucket) (limit.Decision, error) {
 	whole := req.Buckets[0]
 	n := parts(&whole)
 	total := sum{wanted: req.Count}
 	first := s.random(int(n))
 	pace := newPace(req.Deadline, s.Clock)
+	answered, failed := false, error(nil)
 	for i := range n {
 		part[0] = partOf(whole, (int64(first)+i)%n)
 		req.Buckets, req.Count = part[:], total.wanted-total.decision.Granted
 		decision, err := s.Next.Take(ctx, req)
-		if err != nil {
-			if i == 0 || total.decision.Granted == 0 && ctx.Err() != nil {
-				return limit.Decision{}, err
-			}
+		if err == nil {
+			total.add(decision, !answered)
+			answered = true
+		} else if failed == nil {
+			failed = err
+		}
+		if total.reached() || err != nil && ctx.Err() != nil || !pace.allowsAnother() {
 			break
 		}
-		if total.add(decision, i == 0); total.reached() || !pace.allowsAnother() {
-			break
-		}
+	}
+	if !answered || failed != nil && total.decision.Granted == 0 && ctx.Err() != nil {
+		return limit.Decision{}, failed
 	}
 	return total.decision, nil
 }

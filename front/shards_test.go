@@ -192,29 +192,33 @@ func TestShardsSource(t *testing.T) {
 	}
 }
 
-// TestShardsFail: an error is one where nothing was answered before it, or the
-// client has left.
+// TestShardsFail: an error is one where no part has answered, or the client has
+// left. Where one part does not answer, the others are asked (W8).
 func TestShardsFail(t *testing.T) {
 	t.Parallel()
 	a := sharded(t, 4, 0.001, 2)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, c := range []struct {
-		good    int
+		bad     int // parts that fail at first
+		good    int // and then answer
 		granted int64
 		count   int64
 		leaves  bool
 		err     error
 	}{
 		{good: 0, count: 1, err: errDown},
+		{bad: 1, good: 1, granted: 1, count: 1},
 		{good: 1, granted: 2, count: 3},
 		{good: 1, granted: 0, count: 1},
 		{good: 1, granted: 2, count: 3, leaves: true},
 		{good: 1, granted: 0, count: 1, leaves: true, err: errDown},
 	} {
-		next := &fake{decision: limit.Decision{Granted: c.granted, First: limit.State{RetryAfter: time.Second}}}
+		granted := limit.Decision{Granted: c.granted, First: limit.State{RetryAfter: time.Second}}
+		next := &fake{}
 		next.onTake = func() {
-			if len(next.taken) > c.good {
+			next.decision, next.err = granted, nil
+			if at := len(next.taken); at <= c.bad || at > c.bad+c.good {
 				next.decision, next.err = limit.Decision{}, errDown
 			}
 		}
@@ -225,7 +229,7 @@ func TestShardsFail(t *testing.T) {
 		request.Count = c.count
 		d, err := (&front.Shards{Next: next}).Take(ctx, request)
 		require.ErrorIs(t, err, c.err, c)
-		require.Len(t, next.taken, c.good+1)
+		require.Len(t, next.taken, 2)
 		if err == nil {
 			require.Equal(t, c.granted, d.Granted)
 			require.Equal(t, time.Second, d.First.RetryAfter)

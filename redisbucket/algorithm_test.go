@@ -298,9 +298,7 @@ func TestA17MixedBatch(t *testing.T) {
 	batch := func(keys []string, entries ...[]float64) []any {
 		args := make([]any, len(entries))
 		for i, entry := range entries {
-			var one packed
-			one.append(entry...)
-			args[i] = one.numbers
+			args[i] = appendNumbers(nil, entry...)
 		}
 		reply, err := script.Run(t.Context(), b.redis, keys, args...).Slice()
 		require.NoError(t, err)

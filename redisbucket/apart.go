@@ -57,7 +57,7 @@ func (c *Client) ask(ctx context.Context, w *waiter, f *fragment, count int64) {
 	part := c.waiters.Get().(*waiter)
 	part.names, part.keys, part.rules = part.names[:0], part.keys[:0], part.rules[:0]
 	for _, i := range f.at {
-		part.add(w.keys[i].text, w.rules[i])
+		part.add(w.keys[i], w.rules[i])
 	}
 	part.renew(w.cost, count)
 	part.arrived, part.latest, part.deadline = w.arrived, w.latest, w.deadline
@@ -73,7 +73,7 @@ func (c *Client) ask(ctx context.Context, w *waiter, f *fragment, count int64) {
 func (w *waiter) fragments() (list []*fragment) {
 	bySlot := make(map[uint16]*fragment, len(w.keys))
 	for i := range w.keys {
-		slot := slotOf(w.keys[i].text)
+		slot := slotOf(w.keys[i])
 		f := bySlot[slot]
 		if f == nil {
 			f = &fragment{slot: slot}

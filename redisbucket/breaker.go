@@ -2,8 +2,9 @@ package redisbucket
 
 import (
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -17,6 +18,9 @@ const (
 	// breakerCalls is how many calls must have ended in the window before half of
 	// them failing opens the breaker.
 	breakerCalls = 20
+	// earlier is the part of the open time by which it may be shortened, so that
+	// many gateways do not probe in step.
+	earlier = 10
 )
 
 // What Status says of a breaker that lets calls through.
@@ -26,27 +30,97 @@ const (
 	breakerOff    = "off"
 )
 
-// circuit is the breaker's type: results go another way.
-type circuit = gobreaker.CircuitBreaker[struct{}]
+// circuit is the breaker of a node: gobreaker, and what a request reads of it
+// without a lock.
+type circuit struct {
+	*gobreaker.CircuitBreaker[struct{}] // nil where it is off
 
-// newCircuit makes the breaker of a node, nil where it is off.
+	began time.Time     // times are counted from here
+	open  time.Duration // how long it stays open
+	shut  atomic.Int64  // until when it is open, half-open from then on; 0 while it is closed
+
+	probing     atomic.Bool  // a request finds out whether it may be closed
+	lastCounted atomic.Int64 // when the last failure was counted that was an event of its own
+	row         atomic.Int64 // how many of those there were without a success in between
+	transport   atomic.Bool  // the last failure was none that Redis replied
+	changed     atomic.Int64 // when it last changed its state; 0 before that
+	opened      chan struct{}
+}
+
+// newCircuit makes the breaker of a node.
 func (n *node) newCircuit() *circuit {
 	settings := n.client.options.Breaker
+	c := &circuit{began: time.Now(), opened: make(chan struct{}, 1)}
 	if settings.Off {
-		return nil
+		c.open = DefaultBreakerOpen // what attempts to connect go by
+		return c
 	}
-	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+	c.open = settings.Open - rand.N(settings.Open/earlier) //nolint:gosec // nothing depends on who can guess it
+	c.CircuitBreaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Interval:     breakerWindow,
 		BucketPeriod: breakerBucket,
-		Timeout:      settings.Open,
+		Timeout:      c.open,
 		IsExcluded:   saysNothing,
 		ReadyToTrip: func(counts gobreaker.Counts) bool {
 			ended := counts.TotalSuccesses + counts.TotalFailures
-			return int(counts.ConsecutiveFailures) >= settings.Failures ||
-				ended >= breakerCalls && 2*counts.TotalFailures >= ended
+			return c.row.Load() >= int64(settings.Failures) || ended >= breakerCalls && 2*counts.TotalFailures >= ended
 		},
 		OnStateChange: func(_ string, from, to gobreaker.State) { n.stateChanged(from, to) },
 	})
+	return c
+}
+
+// now is the time since the breaker was made, in ns, never 0.
+func (c *circuit) now() int64 { return c.at(time.Now()) }
+
+func (c *circuit) at(t time.Time) int64 { return int64(t.Sub(c.began)) + 1 }
+
+// closed reports whether every request may ask.
+func (c *circuit) closed() bool { return c.shut.Load() == 0 }
+
+// state is the word for Status.
+func (c *circuit) state() string {
+	if c.CircuitBreaker == nil {
+		return breakerOff
+	}
+	return c.State().String()
+}
+
+// admit returns the run where a request may ask now. Where the breaker was open
+// and the time is over, that is one request at a time, which probes, and must say
+// that it has probed.
+func (n *node) admit() (r *run, probe bool, err error) {
+	if r = n.current.Load(); r == nil {
+		return nil, false, n.notRunning()
+	}
+	c := n.circuit
+	until := c.shut.Load()
+	if until == 0 {
+		return r, false, nil
+	}
+	r.connections.want()
+	if c.now() < until || !c.probing.CompareAndSwap(false, true) {
+		return nil, false, gobreaker.ErrOpenState
+	}
+	return r, true, nil
+}
+
+// probed ends what admit has begun.
+func (n *node) probed(probe bool) {
+	if probe {
+		n.circuit.probing.Store(false)
+	}
+}
+
+// guard makes one exchange and counts how it ended.
+func (n *node) guard(c *call) error {
+	run := c.run
+	if n.circuit.CircuitBreaker == nil {
+		_, err := run()
+		return err
+	}
+	_, err := n.circuit.Execute(run)
+	return err
 }
 
 // saysNothing reports whether a call's error says nothing about whether Redis
@@ -55,7 +129,7 @@ func saysNothing(err error) bool {
 	if err == nil {
 		return false
 	}
-	if errors.Is(err, errEarly) || errors.Is(err, errSame) {
+	if errors.Is(err, errEarly) {
 		return true
 	}
 	switch replyClass(err) {
@@ -68,30 +142,55 @@ func saysNothing(err error) bool {
 	return false
 }
 
-// counted returns a call's failure in the form that the breaker counts. Calls
-// that were under way when another one failed met the same event, and count as
-// one: a hiccup of Redis, or of this process, is no row of failures.
+// counted notes a call's failure. Calls that were under way when another one
+// failed met the same event, and are one in a row: a hiccup of Redis, or of this
+// process, is no row of failures.
 func (n *node) counted(began time.Time, err error) error {
-	last := n.lastCounted.Load()
-	if last != nil && began.Before(*last) {
-		return fmt.Errorf("%w: %w", errSame, err)
+	n.noteFailure(err)
+	if saysNothing(err) {
+		return err
 	}
-	now := time.Now()
-	n.lastCounted.CompareAndSwap(last, &now)
+	c := n.circuit
+	c.transport.Store(!fromRedis(err))
+	if last := c.lastCounted.Load(); last == 0 || c.at(began) >= last {
+		if c.lastCounted.CompareAndSwap(last, c.now()) {
+			c.row.Add(1)
+		}
+	}
 	return err
 }
 
-// stateChanged is called under the breaker's mutex, so it only leaves a note:
-// the supervisor of the run does the work.
+// succeeded ends a row of failures.
+func (n *node) succeeded() {
+	if n.circuit.row.Load() != 0 {
+		n.circuit.row.Store(0)
+	}
+}
+
+// unanswered counts a PING without an answer. One with an answer is no success,
+// and none of them probes.
+func (n *node) unanswered(began time.Time, err error) {
+	if n.circuit.CircuitBreaker == nil || !n.circuit.closed() {
+		n.noteFailure(err)
+		return
+	}
+	_, _ = n.circuit.Execute(func() (struct{}, error) { return struct{}{}, n.counted(began, err) })
+}
+
+// stateChanged is called under the breaker's mutex, so it only leaves notes: the
+// keeper of the connections does the work.
 func (n *node) stateChanged(from, to gobreaker.State) {
-	now := time.Now()
-	n.breakerSince.Store(&now)
-	if to == gobreaker.StateOpen {
+	c := n.circuit
+	c.changed.Store(c.now())
+	switch to {
+	case gobreaker.StateOpen:
+		c.shut.Store(c.now() + int64(c.open))
 		n.client.nudge()
-		select {
-		case n.opened <- struct{}{}:
-		default: // one is waiting already
-		}
+		signal(c.opened)
+	case gobreaker.StateClosed:
+		c.row.Store(0)
+		c.shut.Store(0)
+	case gobreaker.StateHalfOpen:
 	}
 	switch {
 	case from == gobreaker.StateClosed && to == gobreaker.StateOpen:
@@ -99,31 +198,4 @@ func (n *node) stateChanged(from, to gobreaker.State) {
 	case to == gobreaker.StateClosed:
 		n.tell(Event{Kind: BreakerClosed})
 	}
-}
-
-// breakerError returns why no call is let through now, nil where one is. It
-// keeps callers from waiting for a lane in vain.
-func (n *node) breakerError() error {
-	if n.circuit != nil && n.circuit.State() == gobreaker.StateOpen {
-		return gobreaker.ErrOpenState
-	}
-	return nil
-}
-
-func (n *node) breakerState() string {
-	if n.circuit == nil {
-		return breakerOff
-	}
-	return n.circuit.State().String()
-}
-
-// guard runs one network call and counts how it ended.
-func (n *node) guard(call func() (struct{}, error)) error {
-	var err error
-	if n.circuit == nil {
-		_, err = call()
-	} else {
-		_, err = n.circuit.Execute(call)
-	}
-	return err
 }

@@ -164,10 +164,10 @@ func TestWaitIsNoFailure(t *testing.T) {
 	p := throughProxy(t, Options{Breaker: Breaker{Failures: 1}})
 	take(t, p, rule(t, 1000, 0.001))
 	p.proxy.Set(t, servertest.Fault{ReplyDelay: 4 * decisionTimeout / 5})
-	granted, reasons := quickAtOnce(p, rule(t, 1000, 0.001), 3*laneCount)
+	granted, reasons := quickAtOnce(p, rule(t, 1000, 0.001), 3*mostLanes)
 	t.Logf("%d granted, %v", granted, reasons)
 	require.Positive(t, reasons["wait"])
-	require.LessOrEqual(t, p.proxy.Commands("EVALSHA"), laneCount+1, "what waited too long is not sent")
+	require.LessOrEqual(t, p.proxy.Commands("EVALSHA"), mostLanes+1, "what waited too long is not sent")
 }
 
 func TestCallersThatLeave(t *testing.T) {
@@ -196,7 +196,7 @@ func TestCallersThatLeave(t *testing.T) {
 	var calls atomic.Int32
 	var wait sync.WaitGroup
 	leaving, leave := context.WithCancel(t.Context())
-	for range 3 * laneCount {
+	for range 3 * mostLanes {
 		wait.Go(func() {
 			req := ask(r)
 			req.Deadline = time.Now().Add(time.Minute)

@@ -2,31 +2,30 @@ package redisbucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // call is one exchange with Redis: of a batch, or of another command. It is used
 // again, with everything that an exchange needs, so that a decision allocates
-// little of its own.
+// nothing of its own.
 type call struct {
-	batch  batch
-	other  []any // the command where it is not the script
-	asking bool  // it goes where a redirect sent it
-	until  untilContext
-	reply  replyBuffer // to other
-	node   *node
-	lane   *lane
-	run    func() (struct{}, error) // exchange, bound once
-	failed error                    // what the breaker counts in place of an exchange
+	node     *node
+	batch    batch
+	other    []string // the command where it is not the script
+	asking   bool     // it goes where a redirect sent it
+	lane     *lane
+	deadline time.Time // when it ends
+	early    bool      // deadline is a caller's, not the request's
+	out      []byte    // what is sent
+	in       replies
+	run      func() (struct{}, error) // exchange, bound once
 
-	early bool          // until is the caller's deadline, not the request's
-	asked bool          // the exchange was made: the breaker let it through
-	err   error         // how it ended
-	took  time.Duration // how long it took until an answer came; 0 where none did
+	began  time.Time
+	failed error         // what the breaker counts in place of an exchange
+	asked  bool          // the exchange was made: the breaker let it through
+	err    error         // how it ended
+	took   time.Duration // how long it took until an answer came; 0 where none did
 }
 
 func newCall(n *node) *call {
@@ -39,7 +38,7 @@ func newCall(n *node) *call {
 func (c *call) reset() {
 	c.batch.reset()
 	c.other, c.lane, c.failed, c.err = nil, nil, nil, nil
-	c.until.deadline, c.early, c.asked, c.asking, c.took = time.Time{}, false, false, false, 0
+	c.deadline, c.early, c.asked, c.asking, c.took = time.Time{}, false, false, false, 0
 }
 
 // release resets the call and puts it away.
@@ -48,61 +47,39 @@ func (c *call) release() {
 	c.node.calls.Put(c)
 }
 
-// do waits for a lane until the deadline and makes the exchange on it, within
-// the same deadline. Only the exchange counts for the breaker, and that there
-// is nothing to make it on.
-func (n *node) do(ctx context.Context, c *call) error {
-	g := n.current.Load()
-	if g == nil {
-		return n.notRunning()
-	}
-	lane, err := g.borrow(ctx, c.until.deadline)
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, errWait):
-		return err
-	default:
-		c.failed = err
-		return n.guard(c.run)
-	}
-	if ctx.Err() != nil {
-		g.idle <- lane
-		return ctx.Err()
-	}
-	c.lane = lane
-	err = n.guard(c.run)
-	g.giveBack(lane, c)
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", ctx.Err(), err)
+// make makes the exchange on a lane that was borrowed, or counts why there is
+// none. Only the exchange counts for the breaker, and that there is nothing to
+// make it on.
+func (c *call) make(from *connections, l *lane, missing error) error {
+	c.lane, c.failed = l, missing
+	err := c.node.guard(c)
+	if l != nil {
+		from.giveBack(l, c)
 	}
 	return err
 }
 
-// exchange asks once. A script that the server does not know is sent whole, on
-// the same lane, within the same deadline.
+// exchange asks once, within the deadline.
 func (c *call) exchange() (struct{}, error) {
-	began := time.Now()
 	if c.failed != nil {
-		c.node.noteFailure(c.failed)
-		return struct{}{}, c.node.counted(began, c.failed)
+		return struct{}{}, c.node.counted(c.began, c.failed)
 	}
 	c.asked = true
+	c.began = time.Now()
 	err := c.ask()
 	c.err = err
-	if err == nil {
-		c.took = time.Since(began)
+	switch {
+	case err == nil:
+		c.took = time.Since(c.began)
 		if c.other == nil {
 			c.node.traffic.note(len(c.batch.entries), c.took)
 		}
+		c.node.succeeded()
 		return struct{}{}, nil
-	}
-	if c.early && Reason(err) == "timeout" {
+	case c.early && Reason(err) == "timeout":
 		return struct{}{}, fmt.Errorf("%w: %w", errEarly, err)
 	}
-	c.node.noteFailure(err)
-	return struct{}{}, c.node.counted(began, err)
+	return struct{}{}, c.node.counted(c.began, err)
 }
 
 // ask sends what there is and returns how it ended for all in all.
@@ -111,32 +88,138 @@ func (c *call) ask() error {
 		return c.askOther()
 	}
 	parts := c.batch.split()
-	if len(parts) > 1 || parts[0].asking {
-		c.askParts(parts)
-		return verdict(parts)
+	c.askParts(parts, false)
+	if c.unknown(parts) {
+		c.askParts(parts, true)
 	}
-	p := &parts[0]
-	p.settle(c.askPart(p), c.node)
-	return p.err
+	for i := range parts {
+		if redirectIn(parts[i].err) != nil {
+			c.node.client.doubt()
+			break
+		}
+	}
+	return verdict(parts)
 }
 
-// askPart makes the one call of the script that there is.
-func (c *call) askPart(p *part) error {
-	names := &c.node.client.names
-	p.encode()
-	err := c.send(p.command(names.evalsha, names.sha1), &p.reply)
-	if err != nil && replyClass(err) == "NOSCRIPT" {
-		err = c.send(p.command(names.eval, names.text), &p.reply)
+// askParts makes one call of the script for each part that is pending, all in one
+// exchange. Where the script may not be known, the first brings its whole text,
+// which the others find there then.
+func (c *call) askParts(parts []part, whole bool) {
+	c.out = c.out[:0]
+	replies, most := 0, replyBase
+	for i := range parts {
+		p := &parts[i]
+		if !p.pending {
+			continue
+		}
+		if p.asking {
+			c.out = appendCommand(c.out, "ASKING")
+			replies++
+		}
+		c.out = p.appendTo(c.out, &c.node.client.script, whole)
+		p.at, whole = replies, false
+		replies++
+		most += p.integers() * replyPerNumber
 	}
-	return err
+	c.in.expect(replies, most)
+	err := c.lane.exchange(c.out, &c.in, c.deadline)
+	for i := range parts {
+		if p := &parts[i]; p.pending {
+			p.settle(c.in.reply(p.at), err, c.node)
+		}
+	}
 }
 
-// send makes one exchange of one command.
-func (c *call) send(list []any, reply *replyBuffer) error {
-	reply.clear()
-	command := redis.NewRawWriteToCmd(&c.until, reply, list...)
-	if err := c.lane.conn.Process(&c.until, command); err != nil {
-		return unreadable(err)
+// unknown makes those parts pending again for which the script was not known.
+func (c *call) unknown(parts []part) (any bool) {
+	for i := range parts {
+		if err := parts[i].err; err != nil && replyClass(err) == "NOSCRIPT" {
+			parts[i].pending, any = true, true
+		}
 	}
-	return errorIn(reply.data)
+	return any
+}
+
+// askOther sends a command that is not the script.
+func (c *call) askOther() error {
+	c.out = c.out[:0]
+	replies := 1
+	if c.asking {
+		c.out = appendCommand(c.out, "ASKING")
+		replies++
+	}
+	c.out = appendCommand(c.out, c.other...)
+	c.in.expect(replies, replyBase)
+	if err := c.lane.exchange(c.out, &c.in, c.deadline); err != nil {
+		return err
+	}
+	return errorIn(c.in.reply(replies - 1))
+}
+
+// command makes a call of its own, beside those of the senders, and returns what
+// was replied.
+func (n *node) command(ctx context.Context, asking bool, words []string) (any, error) {
+	r, probe, err := n.admit()
+	if err != nil {
+		return nil, err
+	}
+	defer n.probed(probe)
+	c := n.calls.Get().(*call)
+	defer c.release()
+	c.other, c.asking = words, asking
+	c.began = time.Now()
+	c.deadline = untilOrSecond(ctx)
+	caller, ok := ctx.Deadline()
+	c.early = ok && !caller.After(c.deadline)
+	l, err := r.connections.borrow(ctx, c.deadline)
+	if err != nil && !missing(err) {
+		return nil, err
+	}
+	if err := c.make(r.connections, l, err); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return nil, n.redirected(err)
+	}
+	return valueOf(c.in.reply(c.in.want - 1))
+}
+
+// untilOrSecond returns the deadline of ctx, or that of a call without one.
+func untilOrSecond(ctx context.Context) time.Time {
+	until := time.Now().Add(outerTimeout)
+	if caller, ok := ctx.Deadline(); ok && caller.Before(until) {
+		return caller
+	}
+	return until
+}
+
+// command has whoever serves a key run one command on it, beside the calls of the
+// senders, and returns what was replied. It returns by ctx's deadline or within
+// about a second. A server that says that another one serves the key has done
+// nothing, and that one is asked, once.
+func (c *Client) command(ctx context.Context, key string, words []string) (any, error) {
+	n, err := c.serving(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := n.command(ctx, false, words)
+	if moved := redirectIn(err); moved != nil {
+		c.doubt()
+		if n = c.redirectedTo(moved.host); n != nil {
+			reply, err = n.command(ctx, moved.ask, words)
+		}
+	}
+	return reply, err
+}
+
+// serving returns the server that has a key.
+func (c *Client) serving(ctx context.Context, key string) (*node, error) {
+	v, err := c.ready(ctx, untilOrSecond(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if n := v.at(slotOf([]byte(key))); n != nil {
+		return n, nil
+	}
+	return nil, errUnserved
 }

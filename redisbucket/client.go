@@ -22,7 +22,6 @@ type Client struct {
 	seeds    []address // of Options.URLs
 	identity string
 	script   lua.Script
-	names    scriptNames
 	waiters  sync.Pool    // of *waiter
 	seed     maphash.Seed // of the waiters' hashes
 	sole     *node        // the only server there is; nil where it has to be found
@@ -52,20 +51,15 @@ type loss struct {
 	at  time.Time
 }
 
-// scriptNames are the words of a script call, ready as arguments.
-type scriptNames struct{ evalsha, sha1, eval, text any }
-
 // NewClient makes a Client, without asking the network and without a goroutine.
 func NewClient(o Options) (*Client, error) {
 	seeds, err := o.check()
 	if err != nil {
 		return nil, err
 	}
-	script := lua.Take()
 	c := &Client{
 		options: o.resolved(), seeds: seeds, identity: o.Identity(),
-		script: script, names: scriptNames{"evalsha", script.SHA1, "eval", script.Text},
-		seed: maphash.MakeSeed(), begun: make(chan struct{}), stale: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
+		script: lua.Take(), seed: maphash.MakeSeed(), begun: make(chan struct{}), stale: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		nodes: make(map[string]*member), observers: newObservers(),
 	}
 	c.waiters.New = func() any { return newWaiter() }

@@ -163,7 +163,10 @@ func (c *Client) takeBySlot(ctx context.Context, v *view, w *waiter) (limit.Deci
 		return decision, err
 	}
 	c.doubt()
-	if n = c.redirectedTo(moved.host); n == nil || ctx.Err() != nil {
+	if n = c.redirectedTo(moved.host); n != nil && !moved.ask {
+		c.relocate(w.slot, n)
+	}
+	if n == nil || ctx.Err() != nil {
 		c.waiters.Put(w)
 		return limit.Decision{}, err
 	}

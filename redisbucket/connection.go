@@ -74,22 +74,3 @@ func once(conn net.Conn) func(context.Context, string, string) (net.Conn, error)
 		return conn, nil
 	}
 }
-
-// untilContext is a context that is nothing but a deadline. It costs no timer
-// and can be used again: the client turns it into the connection's deadline.
-type untilContext struct{ deadline time.Time }
-
-// Deadline returns the time that the context stands for.
-func (c *untilContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// Done returns nil: the context is never canceled.
-func (c *untilContext) Done() <-chan struct{} { return nil }
-
-// Err returns nil: the connection's deadline tells, not the context.
-func (c *untilContext) Err() error { return nil }
-
-// Value returns nil.
-func (c *untilContext) Value(any) any { return nil }
-
-// Interface guards.
-var _ context.Context = (*untilContext)(nil)

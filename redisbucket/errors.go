@@ -21,6 +21,8 @@ var (
 	errWait       = errors.New("waiting to be sent to Redis: the time is over")
 	errFull       = fmt.Errorf("%w: too many wait already", errWait)
 	errConnection = errors.New("no connection to Redis")
+	errOverdue    = fmt.Errorf("%w: connecting takes too long", errConnection)
+	errOpen       = gobreaker.ErrOpenState
 	errReply      = errors.New("reading the reply of Redis")
 	errVersion    = errors.New("this Redis is too old: version 6.2 or Valkey is needed")
 
@@ -35,12 +37,6 @@ var (
 	errNoCluster     = errors.New("this Redis is no cluster")
 	errSentinel      = errors.New("this is a sentinel, and no Redis that keeps buckets")
 	errNoSentinel    = errors.New("this Redis is no sentinel")
-
-	// errPending marks what is yet to be asked.
-	errPending = errors.New("not asked yet")
-
-	// errSame marks a call that failed with another one that was counted.
-	errSame = errors.New("failing together with another call")
 
 	// errEarly marks a call that a caller's own deadline ended before the
 	// request's, which says nothing about Redis.
@@ -111,8 +107,10 @@ func replyReason(err error) string {
 // unclassed is the reason where a reply has no class of its own. A script whose
 // user may not run one of its commands is told so in words alone.
 func unclassed(err error) string {
-	if strings.Contains(err.Error(), "The user executing the script can't") {
-		return "noperm"
+	for _, words := range []string{"The user executing the script can't", "has no permissions to"} { // Redis 7, Redis 8 and Valkey
+		if strings.Contains(err.Error(), words) {
+			return "noperm"
+		}
 	}
 	return "other"
 }
@@ -168,15 +166,6 @@ func cutScriptLine(text string) (rest string, found bool) {
 	}
 	rest = strings.TrimLeft(rest, " 0123456789")
 	return strings.CutPrefix(rest, ": ")
-}
-
-// unreadable marks what the client says of a reply that it cannot parse, which
-// it tells apart by nothing but the text.
-func unreadable(err error) error {
-	if strings.HasPrefix(err.Error(), "redis: can't ") {
-		return fmt.Errorf("%w: %w", errReply, err)
-	}
-	return err
 }
 
 // fromRedis reports whether err is a reply, so that its connection is in order.

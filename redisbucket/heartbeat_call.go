@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/caddygate/ratelimit/lua"
 )
@@ -29,22 +30,30 @@ func (c *Client) eval(ctx context.Context, script lua.Script, keys []string, arg
 
 // eval runs a script on the node.
 func (n *node) eval(ctx context.Context, script lua.Script, keys []string, args ...any) (any, error) {
-	g := n.current.Load()
-	if g == nil {
+	r := n.current.Load()
+	if r == nil {
 		return nil, n.notRunning()
 	}
-	deadline, _ := ctx.Deadline()
-	lane, err := g.borrow(ctx, deadline)
+	c := n.calls.Get().(*call)
+	defer c.release()
+	c.deadline, _ = ctx.Deadline()
+	l, err := r.connections.borrow(ctx, c.deadline)
 	if err != nil {
 		return nil, fmt.Errorf("borrowing a connection: %w", err)
 	}
-	reply, err := lane.conn.EvalSha(ctx, script.SHA1, keys, args...).Result()
-	if err != nil && replyClass(err) == "NOSCRIPT" {
-		reply, err = lane.conn.Eval(ctx, script.Text, keys, args...).Result()
+	c.lane, c.asked = l, true
+	words := append([]string{"EVALSHA", script.SHA1, strconv.Itoa(len(keys))}, keys...)
+	for _, arg := range args {
+		words = append(words, fmt.Sprint(arg))
 	}
-	if err != nil {
-		err = n.redirected(unreadable(err))
+	c.other = words
+	if c.err = c.askOther(); c.err != nil && replyClass(c.err) == "NOSCRIPT" {
+		words[0], words[1] = "EVAL", script.Text
+		c.err = c.askOther()
 	}
-	g.giveBack(lane, &call{asked: true, err: err})
-	return reply, err
+	r.connections.giveBack(l, c)
+	if c.err != nil {
+		return nil, n.redirected(c.err)
+	}
+	return valueOf(c.in.reply(0))
 }

@@ -32,7 +32,7 @@ type fellow struct {
 
 func newFellow(t testing.TB, urls ...string) *fellow {
 	t.Helper()
-	f := &fellow{Heartbeat: newHeartbeat("", shortRhythm(), time.Now), client: started(t, Options{URLs: urls}).Client()}
+	f := &fellow{Heartbeat: newHeartbeat("", shortRhythm(), time.Now), client: started(t, Options{URLs: urls, Breaker: Breaker{Open: minBreakerOpen}}).Client()}
 	f.hasRules("aa")
 	return f
 }

@@ -60,7 +60,7 @@ func (l *Limiter) Reset(ctx context.Context, key limit.Key) error {
 	}
 	client := l.client.acting()
 	for _, names := range resetNames(l.prefix, key, client.sole == nil) {
-		if _, err := client.command(ctx, names[0].(string), append([]any{"del"}, names...)...); err != nil {
+		if _, err := client.command(ctx, names[0], append([]string{"DEL"}, names...)); err != nil {
 			return fmt.Errorf("resetting in Redis: %w", err)
 		}
 	}

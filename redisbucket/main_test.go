@@ -1,7 +1,9 @@
 package redisbucket
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,9 +124,22 @@ func batchOf(prefix string, requests ...*limit.Request) *part {
 		w.ask(prefix, req)
 		b.add(w)
 	}
-	parts := b.split()
-	parts[0].encode()
-	return &parts[0]
+	return &b.split()[0]
+}
+
+// command is the words of a call of the script for a part.
+func (p *part) command(verb, script any) []any {
+	keys, entries := []any{}, []any{}
+	for i := range p.entries {
+		e := &p.entries[i]
+		for _, key := range e.first.keys {
+			keys = append(keys, string(key))
+		}
+		word := appendEntry(nil, e)
+		_, word, _ = bytes.Cut(word, []byte("\r\n"))
+		entries = append(entries, word[:len(word)-2])
+	}
+	return slices.Concat([]any{verb, script, len(keys)}, keys, entries)
 }
 
 // answerTo returns what the first waiter of a call reads in a reply.

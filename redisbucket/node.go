@@ -1,10 +1,8 @@
 package redisbucket
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,19 +16,16 @@ import (
 type node struct {
 	client  *Client
 	address address
-	circuit *circuit // nil where it is off
+	circuit *circuit
 	traffic traffic
 	calls   sync.Pool // of *call
 
-	current      atomic.Pointer[generation] // nil while not started
-	lastDial     atomic.Pointer[error]      // why the last connection attempt failed
-	lastFailure  atomic.Pointer[failure]
-	breakerSince atomic.Pointer[time.Time]
-	unreached    atomic.Bool               // and it was told
-	versionTold  atomic.Bool               // that it is too old
-	policy       atomic.Bool               // is known, and told where it evicts
-	lastCounted  atomic.Pointer[time.Time] // when the breaker last counted a failure
-	opened       chan struct{}             // the breaker has opened
+	current     atomic.Pointer[run] // nil while not started
+	lastFailure atomic.Pointer[failure]
+	patience    atomic.Int64 // what a request last waited for at most, in ns
+	unreached   atomic.Bool  // and it was told
+	versionTold atomic.Bool  // that it is too old
+	policy      atomic.Bool  // is known, and told where it evicts
 
 	mu  sync.Mutex
 	run *run
@@ -46,12 +41,10 @@ const (
 	stopTimeout = 2 * time.Second
 	// drainTimeout bounds the wait for calls that are under way at the end.
 	drainTimeout = 50 * time.Millisecond
-	// oldLife is how long replaced connections live on, for the calls under way.
-	oldLife = time.Second
 )
 
 func newNode(c *Client, endpoint address) *node {
-	n := &node{client: c, address: endpoint, opened: make(chan struct{}, 1)}
+	n := &node{client: c, address: endpoint}
 	n.circuit = n.newCircuit()
 	n.calls.New = func() any { return newCall(n) }
 	return n
@@ -86,27 +79,28 @@ func (n *node) await(ctx context.Context) {
 
 // take has a waiter decided by the senders of the run.
 func (n *node) take(ctx context.Context, w *waiter) (limit.Decision, error) {
-	g, err := n.ready(w.deadline)
+	r, probe, err := n.admit()
 	if err != nil {
 		return n.client.answer(w, err)
 	}
-	return g.senders.take(ctx, w)
+	defer n.probed(probe)
+	n.notePatience(int64(w.latest.Sub(w.arrived)))
+	if w.patience() <= 0 {
+		return n.client.answer(w, errWait) // asking in vain would cost the tokens and the connection
+	}
+	return r.senders.take(ctx, w, probe)
 }
 
-// ready returns the current generation where a call may be made: the node is
-// started, the breaker lets calls through, and there is time left.
-func (n *node) ready(deadline time.Time) (*generation, error) {
-	g := n.current.Load()
-	if g == nil {
-		return nil, n.notRunning()
+// notePatience notes about what a request waits at most.
+func (n *node) notePatience(now int64) {
+	if known := n.patience.Load(); now > known+known/4 || now < known/2 {
+		n.patience.Store(now)
 	}
-	if err := n.breakerError(); err != nil {
-		return nil, err
-	}
-	if time.Until(deadline) <= 0 {
-		return nil, errWait // asking in vain would cost the tokens and the connection
-	}
-	return g, nil
+}
+
+// pingTimeout is how long is waited for the answer to a PING.
+func (n *node) pingTimeout() time.Duration {
+	return min(max(pingTimeouts*time.Duration(n.patience.Load()), leastPing), mostPing)
 }
 
 // notRunning is why there is no generation.
@@ -119,22 +113,18 @@ func (n *node) notRunning() error {
 
 // troubled reports whether the node does not answer, as far as is known.
 func (n *node) troubled() bool {
-	g := n.current.Load()
-	if g == nil || g.alive.Load() == 0 {
-		return true
-	}
-	state := n.breakerState()
-	return state != breakerClosed && state != breakerOff
+	r := n.current.Load()
+	return r == nil || r.connections.alive.Load() == 0 || !n.circuit.closed()
 }
 
 // status returns the state of the breaker and the connections now.
 func (n *node) status() NodeStatus {
-	status := NodeStatus{Address: n.address.String(), Breaker: n.breakerState(), Traffic: n.traffic.read()}
-	if since := n.breakerSince.Load(); since != nil {
-		status.Since = *since
+	status := NodeStatus{Address: n.address.String(), Breaker: n.circuit.state(), Traffic: n.traffic.read()}
+	if changed := n.circuit.changed.Load(); changed != 0 {
+		status.Since = n.circuit.began.Add(time.Duration(changed))
 	}
-	if g := n.current.Load(); g != nil {
-		status.Connections = int(g.alive.Load())
+	if r := n.current.Load(); r != nil {
+		status.Connections = int(r.connections.alive.Load())
 	}
 	if last := n.lastFailure.Load(); last != nil {
 		status.LastReason, status.LastFailure = last.reason, last.at
@@ -155,34 +145,19 @@ func (n *node) lastReason() string {
 	return ""
 }
 
-// attempted notes how a connection attempt ended.
-func (n *node) attempted(err error) {
+// attempted notes how a connection attempt of a run ended.
+func (n *node) attempted(r *run, err error) {
 	if err == nil {
-		n.lastDial.Store(nil)
 		if n.unreached.Swap(false) {
 			n.tell(Event{Kind: Reached})
 		}
 	} else {
-		wrapped := fmt.Errorf("%w: %w", errConnection, err)
-		n.noteFailure(wrapped)
-		n.lastDial.Store(&wrapped)
-		if g := n.current.Load(); (g == nil || g.alive.Load() == 0) && !n.unreached.Swap(true) {
-			n.tell(Event{Kind: Unreached, Detail: Reason(err)})
+		n.noteFailure(err)
+		if r.connections.alive.Load() == 0 && !n.unreached.Swap(true) {
+			n.tell(Event{Kind: Unreached, Detail: Reason(errors.Unwrap(err))})
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.run != nil {
-		n.run.warmOnce()
-	}
-}
-
-// unreachable returns the error of the last connection attempt, if it failed.
-func (n *node) unreachable() error {
-	if err := n.lastDial.Load(); err != nil {
-		return *err
-	}
-	return nil
+	r.warmOnce()
 }
 
 // noteFailure keeps an error's reason for Status, and has those looked for who
@@ -193,31 +168,4 @@ func (n *node) noteFailure(err error) {
 		n.tell(Event{Kind: ClusterNode})
 	}
 	n.client.doubt()
-}
-
-// command makes a call of its own, beside those of the senders, and returns what
-// was replied.
-func (n *node) command(ctx context.Context, asking bool, list []any) ([]byte, error) {
-	c := n.calls.Get().(*call)
-	defer c.release()
-	c.other, c.asking = list, asking
-	c.until.deadline = untilOrSecond(ctx)
-	caller, ok := ctx.Deadline()
-	c.early = ok && !caller.After(c.until.deadline)
-	if _, err := n.ready(c.until.deadline); err != nil {
-		return nil, err
-	}
-	if err := n.do(ctx, c); err != nil {
-		return nil, n.redirected(err)
-	}
-	return bytes.Clone(c.reply.data), nil
-}
-
-// untilOrSecond returns the deadline of ctx, or that of a call without one.
-func untilOrSecond(ctx context.Context) time.Time {
-	until := time.Now().Add(outerTimeout)
-	if caller, ok := ctx.Deadline(); ok && caller.Before(until) {
-		return caller
-	}
-	return until
 }

@@ -32,7 +32,6 @@ const (
 	maxBreakerFailures = 1000
 	minBreakerOpen     = 100 * time.Millisecond
 	maxBreakerOpen     = 5 * time.Minute
-	maxLinger          = time.Second
 )
 
 // Options says which Redis is asked and how. The zero value of every field but
@@ -62,11 +61,6 @@ type Options struct {
 
 	// Breaker says when Redis is not asked for a while.
 	Breaker Breaker
-
-	// Linger is how long a request waits for others to share its call with while
-	// another call is under way, from 0 to 1s: less work for a Redis that is the
-	// bottleneck. Default: 0, a call takes what waits already.
-	Linger time.Duration
 
 	// TLS says how the connection is encrypted. Any field turns TLS on, as a
 	// rediss URL does.
@@ -109,9 +103,6 @@ func (o Options) check() ([]address, error) {
 	if o.DialTimeout != 0 && (o.DialTimeout < minDialTimeout || o.DialTimeout > maxDialTimeout) {
 		return nil, fmt.Errorf("redis dial_timeout %s is out of bounds: allowed are %s to %s", o.DialTimeout, minDialTimeout, maxDialTimeout)
 	}
-	if o.Linger < 0 || o.Linger > maxLinger {
-		return nil, fmt.Errorf("redis linger %s is out of bounds: allowed are 0s to %s", o.Linger, maxLinger)
-	}
 	if err := o.Breaker.validate(); err != nil {
 		return nil, err
 	}
@@ -135,7 +126,7 @@ func (o Options) PoolKey() string {
 	fields := make([]string, 0, 20)
 	fields = append(fields,
 		string(o.mode()), o.Master, o.SentinelUser, o.SentinelPassword,
-		o.DialTimeout.String(), o.Linger.String(), strconv.Itoa(o.Breaker.Failures), o.Breaker.Open.String(), strconv.FormatBool(o.Breaker.Off),
+		o.DialTimeout.String(), strconv.Itoa(o.Breaker.Failures), o.Breaker.Open.String(), strconv.FormatBool(o.Breaker.Off),
 		o.TLS.CAFile, o.TLS.CertFile, o.TLS.KeyFile, o.TLS.ServerName)
 	for _, seed := range seeds {
 		fields = append(fields, seed.network, seed.host, seed.user, seed.password, strconv.Itoa(seed.db),

@@ -50,7 +50,7 @@ func TestF6OneRefusalIsEnough(t *testing.T) {
 	require.NoError(t, p.server.Client(t).ReplicaOf(t.Context(), host, port).Err())
 	p.proxy.SetUpstream(successor.Addr)
 	refused := 0
-	for range 3 * laneCount {
+	for range 3 * mostLanes {
 		if _, err := quick(p, r); err != nil {
 			require.Equal(t, "readonly", Reason(err))
 			refused++

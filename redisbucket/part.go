@@ -1,9 +1,11 @@
 package redisbucket
 
 import (
-	"github.com/redis/go-redis/v9"
+	"errors"
+	"strconv"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/lua"
 )
 
 // part is what one call of the script asks for, and then its answer: all entries
@@ -11,64 +13,65 @@ import (
 type part struct {
 	entries []entry
 	buckets int
-	asking  bool  // a redirect sent it here
-	list    []any // the command
-	packed  packed
-	sent    *redis.RawWriteToCmd
-	reply   replyBuffer
+	asking  bool          // a redirect sent it here
+	pending bool          // it is to be asked
+	at      int           // the number of its reply in the exchange
 	states  []limit.State // of every bucket of every entry, in order
 	err     error         // why it was not decided
 }
 
 // fill makes the part one of these entries, whose first tells the slot.
 func (p *part) fill(entries []entry) {
-	p.entries, p.buckets, p.asking, p.err = entries, 0, entries[0].first.asking, nil
+	p.entries, p.buckets, p.asking, p.pending, p.err = entries, 0, entries[0].first.asking, true, nil
 	for i := range entries {
 		p.buckets += int(entries[i].keys)
 	}
-	p.reply.expect(len(entries), p.buckets)
 }
 
 // reset drops what the part points to.
 func (p *part) reset() {
-	clear(p.list)
-	p.packed.reset()
-	p.entries, p.list, p.states, p.sent, p.err = nil, p.list[:0], p.states[:0], nil, nil
+	p.entries, p.states, p.err = nil, p.states[:0], nil
 }
 
-// encode makes the command, whose script is named later by command. The layout
-// is that of the header of take.lua. The arguments are pointers into waiters and
-// the part, because the client takes those without allocating.
-func (p *part) encode() {
-	list := append(p.list[:0], nil, nil, p.buckets)
+// integers is how many numbers its reply has.
+func (p *part) integers() int { return len(p.entries) + 3*p.buckets }
+
+// appendTo appends the call of the script, by its digest or as its whole text.
+func (p *part) appendTo(out []byte, script *lua.Script, whole bool) []byte {
+	keys := 0
+	for i := range p.entries {
+		keys += len(p.entries[i].first.keys)
+	}
+	out = appendHead(out, 3+keys+len(p.entries))
+	if whole {
+		out = appendWord(appendWord(out, "EVAL"), script.Text)
+	} else {
+		out = appendWord(appendWord(out, "EVALSHA"), script.SHA1)
+	}
+	var digits [20]byte
+	out = appendWord(out, strconv.AppendInt(digits[:0], int64(keys), 10))
 	for i := range p.entries {
 		w := p.entries[i].first
 		for k := range w.keys {
-			list = append(list, &w.keys[k])
+			out = appendWord(out, w.keys[k])
 		}
-		p.packed.add(&p.entries[i])
 	}
-	for i := range p.packed.arguments {
-		list = append(list, &p.packed.arguments[i])
+	for i := range p.entries {
+		out = appendEntry(out, &p.entries[i])
 	}
-	p.list = list
+	return out
 }
 
-// command names the script: by its digest, or as its whole text.
-func (p *part) command(name, script any) []any {
-	p.list[0], p.list[1] = name, script
-	return p.list
-}
-
-// settle notes how the exchange ended and reads the reply.
-func (p *part) settle(err error, n *node) {
-	if err == nil {
-		err = p.decode(p.reply.data)
+// settle reads the reply, nil where the exchange failed before it came.
+func (p *part) settle(reply []byte, failed error, n *node) {
+	err := failed
+	if reply != nil && !errors.Is(failed, errReply) {
+		err = p.decode(reply)
 	}
 	if err != nil {
 		err = n.redirected(err)
 	}
-	p.err = err
+	p.err, p.pending = err, false
 }
 
 // share gives every waiter its answer, or the error that it failed with.

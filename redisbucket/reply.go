@@ -21,31 +21,6 @@ const (
 	replyPerNumber = 24
 )
 
-// replyBuffer collects a reply as it comes, and fails where it is longer than
-// any answer can be. The client's own reader would make room for as many
-// elements as a damaged reply announces, and end the process.
-type replyBuffer struct {
-	data  []byte
-	limit int
-}
-
-// expect bounds the reply to that of a call of entries over buckets.
-func (b *replyBuffer) expect(entries, buckets int) {
-	b.limit = replyBase + (entries+3*buckets)*replyPerNumber
-}
-
-// clear makes the buffer ready for a reply.
-func (b *replyBuffer) clear() { b.data = b.data[:0] }
-
-// Write adds what has come.
-func (b *replyBuffer) Write(part []byte) (int, error) {
-	if len(b.data)+len(part) > b.limit {
-		return 0, fmt.Errorf("%w: it is longer than %d bytes", errReply, b.limit)
-	}
-	b.data = append(b.data, part...)
-	return len(part), nil
-}
-
 // replyError is an error that Redis replied.
 type replyError string
 
@@ -116,26 +91,30 @@ func decodeState(state *limit.State, data []byte, capacity int64) (rest []byte, 
 	return data, true
 }
 
-// number reads a line that is kind and a whole number, of at most 18 digits.
+// maxDigits of a number fit into an int64, whatever they are.
+const maxDigits = 18
+
+// number reads a line that is kind and a whole number, of at most maxDigits.
 func number(data []byte, kind byte) (n int64, rest []byte, ok bool) {
-	line, rest, found := bytes.Cut(data, []byte("\r\n"))
-	if !found || len(line) < 2 || line[0] != kind {
+	if len(data) < 4 || data[0] != kind {
 		return 0, nil, false
 	}
-	digits, negative := bytes.CutPrefix(line[1:], []byte("-"))
-	if len(digits) == 0 || len(digits) > 18 {
-		return 0, nil, false
+	at, negative := 1, data[1] == '-'
+	if negative {
+		at++
 	}
-	for _, digit := range digits {
-		if digit < '0' || digit > '9' {
-			return 0, nil, false
-		}
-		n = 10*n + int64(digit-'0')
+	begin := at
+	for ; at < len(data) && data[at] >= '0' && data[at] <= '9'; at++ {
+		n = 10*n + int64(data[at]-'0')
+	}
+	digits := at - begin
+	if digits == 0 || digits > maxDigits || len(data) < at+2 || data[at] != '\r' || data[at+1] != '\n' {
+		return 0, nil, false
 	}
 	if negative {
 		n = -n
 	}
-	return n, rest, true
+	return n, data[at+2:], true
 }
 
 // Interface guards.

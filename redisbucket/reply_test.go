@@ -49,12 +49,55 @@ func TestDecode(t *testing.T) {
 
 func TestReplyIsBounded(t *testing.T) {
 	t.Parallel()
-	var b replyBuffer
-	b.expect(1, 1)
-	_, err := b.Write(make([]byte, replyBase))
-	require.NoError(t, err)
-	_, err = b.Write(make([]byte, 4*replyPerNumber+1))
-	require.ErrorIs(t, err, errReply)
+	var r replies
+	r.expect(1, 10)
+	r.data = append(r.data, "*9\r\n:1\r\n"...)
+	require.NoError(t, r.find())
+	require.False(t, r.complete())
+	r.data = append(r.data, ":2\r\n"...)
+	require.ErrorIs(t, r.find(), errReply)
+}
+
+func TestRepliesAsTheyCome(t *testing.T) {
+	t.Parallel()
+	const stream = "+OK\r\n*2\r\n:1\r\n*1\r\n$4\r\na\r\nb\r\n-ERR x\r\n$-1\r\n*0\r\n*-1\r\n:-7\r\n"
+	want := []any{"OK", []any{int64(1), []any{"a\r\nb"}}, replyError("ERR x"), nil, []any{}, nil, int64(-7)}
+	for size := 1; size <= len(stream); size++ {
+		var r replies
+		r.expect(len(want), len(stream))
+		for at := 0; at < len(stream); at += size {
+			require.False(t, r.complete())
+			r.data = append(r.data, stream[at:min(at+size, len(stream))]...)
+			require.NoError(t, r.find())
+		}
+		require.True(t, r.complete())
+		for i := range want {
+			got, err := valueOf(r.reply(i))
+			if err != nil {
+				got = err
+			}
+			require.Equal(t, want[i], got)
+		}
+		r.data = append(r.data, ":1\r\n"...)
+		require.ErrorIs(t, r.find(), errReply, "it goes on")
+	}
+}
+
+// FuzzReplies reads what a server may say: no reply is longer than what has come,
+// and each that is whole can be read.
+func FuzzReplies(f *testing.F) {
+	f.Add([]byte("*2\r\n:1\r\n$1\r\na\r\n"))
+	f.Add([]byte("*99999999999\r\n"))
+	f.Add([]byte("$-1\r\n-ERR x\r\n+OK\r\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		length, err := replyLength(data, 0)
+		require.LessOrEqual(t, length, len(data))
+		if err != nil || length == 0 {
+			require.Zero(t, length)
+			return
+		}
+		_, _ = valueOf(data[:length])
+	})
 }
 
 // FuzzDecode holds every reply that is accepted to what a Limiter promises.
@@ -92,7 +135,9 @@ func TestReason(t *testing.T) {
 		"ERR Error running script (call to f_4e12): @user_script:12: -READONLY You can't write":       "readonly",
 		"ERR Error running script (call to f_4e12): @user_script:12: user_script:12: attempt to call": "other",
 		"WRONGPASS invalid username-password pair":                                                    "noauth",
-		"ERR unknown command":     "other",
+		"ERR unknown command": "other",
+		"ERR ACL failure in script: User gateway has no permissions to run the 'hset' command": "noperm",
+		"ERR The user executing the script can't run this command or subcommand":               "noperm",
 		"TRYAGAIN x":              "tryagain",
 		"BUSY Redis is busy":      "busy",
 		"NOREPLICAS Not enough":   "noreplicas",

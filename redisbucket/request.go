@@ -21,7 +21,7 @@ func checkRequest(req *limit.Request) error {
 // resetNames returns the keys that hold a bucket under every algorithm, in groups
 // for one command each. In a cluster that is each by itself: a shard's names are
 // in several slots, and those of a slot that moves may be in two places.
-func resetNames(prefix string, key limit.Key, apart bool) (groups [][]any) {
+func resetNames(prefix string, key limit.Key, apart bool) (groups [][]string) {
 	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
 		name := keyText(prefix, key, algorithm)
 		if apart || len(groups) == 0 {

@@ -1,103 +1,119 @@
 package redisbucket
 
 import (
-	"errors"
+	"context"
+	"fmt"
+	"runtime"
 	"time"
 )
 
-// round makes one call for what waits. It is false when the sender has given up
-// its place.
-func (s *senders) round(c *call) bool {
-	patience, ok := s.stay()
+// round makes one call: for own, whose caller makes it, or for those who have
+// waited, and for all who come until it is sent. It borrows a connection, yields
+// the processor once to those who are about to ask, takes what waits, asks, and
+// gives the answers out. The error is what own failed with; others are told
+// theirs. A caller's place is passed on at the end.
+func (s *senders) round(ctx context.Context, c *call, own *waiter) error {
+	if own != nil {
+		defer s.passOn()
+	}
+	arrived, patience, ok := s.oldest(own)
 	if !ok {
-		return false
+		return nil
 	}
-	if err := s.node.breakerError(); err != nil {
-		s.turnAway(err, everyone)
-		return true
+	c.began = time.Now()
+	l, err := s.run.connections.borrow(ctx, patience)
+	if err != nil && !missing(err) || ctx.Err() != nil {
+		return s.unsent(ctx, l, err, own)
 	}
-	g := s.node.current.Load()
-	if g == nil {
-		s.turnAway(s.node.notRunning(), everyone)
-		return true
+	s.yield(arrived, patience)
+	if !s.load(c, own) {
+		s.run.connections.unused(l)
+		return nil
 	}
-	// The batch is taken when the lane is there, so that nobody is in it who has
-	// left, and everybody who has come.
-	lane, err := g.borrow(s.context, patience)
-	if err != nil && !errors.Is(err, errConnection) {
-		s.turnAway(errWait, tooLate(time.Now()))
-		return true
-	}
-	c.lane, c.failed = lane, err
-	if s.load(c) {
-		err = s.node.guard(c.run)
-	}
-	if lane != nil {
-		g.giveBack(lane, c)
-	}
-	if c.asked {
+	if err = c.make(s.run.connections, l, err); c.asked {
 		err = nil // each part has its own
 	}
-	s.deliver(c, err)
-	return true
+	return s.deliver(c, own, err)
 }
 
-// stay keeps a sender's place where someone waits, and says until when the
-// newest of them does. It waits for company first, where that is wanted.
-func (s *senders) stay() (patience time.Time, ok bool) {
-	s.linger()
+// unsent is a round that ends before anything is sent.
+func (s *senders) unsent(ctx context.Context, l *lane, err error, own *waiter) error {
+	if l != nil {
+		s.run.connections.unused(l)
+		err = ctx.Err()
+	}
+	if own == nil {
+		s.turnAway(errWait, tooLate(time.Now()))
+	}
+	return err
+}
+
+// oldest returns since when and until when the oldest waits, of own and those in
+// the queue. It is not ok where nobody does: while the breaker is not closed nobody
+// waits but who probes.
+func (s *senders) oldest(own *waiter) (arrived, deadline time.Time, ok bool) {
+	if own != nil {
+		return own.arrived, own.deadline, true
+	}
+	if !s.node.circuit.closed() {
+		s.turnAway(errOpen, everyone)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queue.first == nil || s.busy > s.pace.places || s.ended != nil {
-		s.busy--
-		return time.Time{}, false
+	if w := s.queue.first; w != nil {
+		return w.arrived, w.deadline, true
 	}
-	s.pace.waited(time.Since(s.queue.first.arrived))
-	return s.queue.last.deadline, true
+	return arrived, deadline, false
 }
 
-// linger waits for company as long as Options.Linger says, unless no other call
-// is under way or there is company enough.
-func (s *senders) linger() {
-	left := s.node.client.options.Linger
-	if left == 0 {
+// yield lets others go first who are about to ask: where the oldest has time for
+// that, and where it is known to be short. A yield that took long, on a busy machine,
+// is forgotten one call at a time.
+func (s *senders) yield(arrived, deadline time.Time) {
+	began := time.Now()
+	time8 := deadline.Sub(arrived) / 8
+	mean := time.Duration(s.yields.Load())
+	switch {
+	case began.Sub(arrived) > time8, time.Duration(s.trip.Load()) > 2*time8:
+		return
+	case mean > time8:
+		s.yields.Store(int64(mean - mean/meanOver))
 		return
 	}
-	s.mu.Lock()
-	if s.queue.first == nil || s.busy < 2 || s.waiting >= maxEntries {
-		left = 0
-	} else {
-		left -= time.Since(s.queue.first.arrived)
-	}
-	s.mu.Unlock()
-	if left <= 0 {
-		return
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.context.Done():
-	}
+	runtime.Gosched()
+	s.yields.Store(int64(mean + (time.Since(began)-mean)/meanOver))
 }
 
-// load takes what waits into a call, and turns away those who would not be there
-// for the answer. It is false where nobody is left. What is sent under way has
-// the time of the one that waits longest.
-func (s *senders) load(c *call) bool {
+// load takes what waits into a call, after own, as long as it fits, and of those
+// whose time is alike. It turns away those who would not be there for the answer,
+// and is false where nobody is left. What is sent under way has the time of its
+// caller, or of the one that waits longest.
+func (s *senders) load(c *call, own *waiter) bool {
+	var like time.Duration
+	if own != nil {
+		c.batch.add(own)
+		c.deadline, c.early, like = own.deadline, own.early(), own.patience()
+	}
 	late := tooLate(time.Now())
 	var away chain
-	for others := true; others && c.batch.room() > 0; {
-		var taken chain
-		taken, others = s.pop(c.batch.room(), everyone)
+	for more := true; more; {
+		weight, waiters := c.batch.weight, c.batch.waiters
+		taken := s.pop(maxWaiters-waiters, func(w *waiter) bool {
+			if like == 0 {
+				like = w.patience()
+			}
+			weight += w.weight()
+			return alike(like, w.patience()) && (weight <= maxWeight || waiters == 0 && weight == w.weight())
+		})
+		more = taken.first != nil
 		taken.each(func(w *waiter) {
 			if late(w) {
 				w.err = errWait
 				away.append(w)
 				return
 			}
-			if w.latest.After(c.until.deadline) {
-				c.until.deadline = w.latest
+			if own == nil && w.latest.After(c.deadline) {
+				c.deadline = w.latest
 			}
 			c.batch.add(w)
 		})
@@ -106,15 +122,31 @@ func (s *senders) load(c *call) bool {
 	return len(c.batch.entries) > 0
 }
 
-// deliver gives the answers out, or why nothing was asked, and makes the call ready
-// to be used again.
-func (s *senders) deliver(c *call, err error) {
+// alike reports whether those who have so much time may share a call: its end is
+// one for all of them.
+func alike(x, y time.Duration) bool { return 4*min(x, y) >= max(x, y) }
+
+// deliver gives the answers out, or why nothing was asked. It returns the error of
+// own, which is told no other way.
+func (s *senders) deliver(c *call, own *waiter, err error) error {
+	if c.took > 0 {
+		s.travelled(c.took)
+	}
 	c.batch.share(err)
-	s.mu.Lock()
-	s.pace.travelled(c.took)
-	s.mu.Unlock()
-	s.hand(c.batch.each)
-	c.reset()
+	s.hand(func(visit func(*waiter)) {
+		c.batch.each(func(w *waiter) {
+			if w != own {
+				visit(w)
+			}
+		})
+	})
+	switch {
+	case own == nil || own.err == nil:
+		return nil
+	case own.early() && Reason(own.err) == "timeout":
+		return fmt.Errorf("%w: %w", errEarly, own.err)
+	}
+	return own.err
 }
 
 // tooLate returns whether too little of a waiter's time is left for an answer:

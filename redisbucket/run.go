@@ -8,23 +8,24 @@ import (
 
 // run is the time between a node's start and its stop.
 type run struct {
-	node    *node
-	context context.Context // its own life, not a caller's
-	end     context.CancelFunc
-	wait    sync.WaitGroup
-	senders *senders
-	warm    chan struct{}
-	warmed  bool
+	node        *node
+	context     context.Context // its own life, not a caller's
+	end         context.CancelFunc
+	wait        sync.WaitGroup
+	senders     *senders
+	connections *connections
+	warm        chan struct{}
+	once        sync.Once // closes warm
 }
 
 // begin starts the goroutines of a run. It is called with mu held.
 func (n *node) begin() *run {
 	r := &run{node: n, warm: make(chan struct{})}
 	r.context, r.end = context.WithCancel(context.Background())
-	n.lastDial.Store(nil)
-	r.senders = newSenders(n, r.context)
-	n.current.Store(r.newGeneration())
-	r.wait.Go(r.supervise)
+	r.senders = newSenders(r)
+	r.connections = newConnections(r)
+	n.current.Store(r)
+	r.wait.Go(r.connections.keep)
 	for range n.client.options.senders.most {
 		r.wait.Go(r.senders.send)
 	}
@@ -67,40 +68,5 @@ func (r *run) drain() {
 	}
 }
 
-// supervise replaces the connections whenever the breaker opens, so that they
-// are warm when it lets a call through.
-func (r *run) supervise() {
-	for {
-		select {
-		case <-r.node.opened:
-			r.replace()
-		case <-r.context.Done():
-			return
-		}
-	}
-}
-
-// replace puts a new generation in place of the current one.
-func (r *run) replace() {
-	r.node.mu.Lock()
-	defer r.node.mu.Unlock()
-	if r.context.Err() != nil || r.node.run != r {
-		return
-	}
-	old := r.node.current.Swap(r.newGeneration())
-	r.wait.Go(func() {
-		select {
-		case <-time.After(oldLife):
-		case <-r.context.Done():
-		}
-		old.end()
-	})
-}
-
-// warmOnce lets await return. It is called with the node's mu held.
-func (r *run) warmOnce() {
-	if !r.warmed {
-		r.warmed = true
-		close(r.warm)
-	}
-}
+// warmOnce lets await return.
+func (r *run) warmOnce() { r.once.Do(func() { close(r.warm) }) }

@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -11,43 +12,52 @@ import (
 const (
 	// maxWaiting bounds the queue of a node; one more is turned away at once.
 	maxWaiting = 4096
+	// longPatience is from when on a caller that waits notices that it is canceled.
+	// It costs more than to wait for so little time.
+	longPatience = 50 * time.Millisecond
 )
 
 // senders make the calls of a run: few at a time, each with all that waits when
-// it is sent, so that the busier Redis is, the more one call decides. There is no
-// timer. A caller that finds a place and nobody waiting makes its call itself,
-// which costs it no switch to another goroutine; others wait in the queue for a
-// sender.
+// it is sent, so that the busier Redis is, the more one call decides. A caller
+// that finds a place and nobody waiting makes a round itself, which costs it no
+// switch to another goroutine; others wait in the queue for a sender.
 type senders struct {
-	node    *node
-	context context.Context // the run's life, not a caller's
-	wake    chan struct{}   // holds a token for each place that was given to a sender
+	run  *run
+	node *node
+	wake chan struct{} // holds a token for each place that was given to a sender
 
-	mu      sync.Mutex
-	queue   chain
-	waiting int // how long the queue is
-	busy    int // places taken, by senders and by callers
-	pace    pace
-	ended   error // why nobody is taken in any more
+	mu        sync.Mutex
+	queue     chain
+	waiting   int // how long the queue is
+	deadlines deadlines
+	busy      int // places taken, by senders and by callers
+	pace      pace
+	ended     error // why nobody is taken in any more
+
+	trip   atomic.Int64 // the mean of what calls take, in ns
+	yields atomic.Int64 // the mean of what yields take, in ns
 }
 
-func newSenders(n *node, ctx context.Context) *senders {
-	bounds := n.client.options.senders
-	s := &senders{node: n, context: ctx, pace: pace{bounds: bounds, places: bounds.least}}
+func newSenders(r *run) *senders {
+	bounds := r.node.client.options.senders
+	s := &senders{run: r, node: r.node, pace: pace{bounds: bounds, places: bounds.least}}
 	s.wake = make(chan struct{}, bounds.most)
+	s.deadlines.timer = time.AfterFunc(time.Hour, s.expire)
+	s.deadlines.timer.Stop()
 	return s
 }
 
-// send makes calls until the run ends, whenever it is given a place.
+// send makes rounds until the run ends, whenever it is given a place.
 func (s *senders) send() {
 	c := newCall(s.node)
 	for {
 		select {
 		case <-s.wake:
-			for s.round(c) {
-				continue
+			for s.stay() {
+				_ = s.round(s.run.context, c, nil) // those whom it concerns are told
+				c.reset()
 			}
-		case <-s.context.Done():
+		case <-s.run.context.Done():
 			return
 		}
 	}
@@ -68,37 +78,56 @@ func (s *senders) underWay() bool {
 	return s.busy > 0
 }
 
-// take makes a waiter's call or waits for its answer.
-func (s *senders) take(ctx context.Context, w *waiter) (limit.Decision, error) {
+// take makes a round for a waiter or waits for its answer. One that probes makes
+// its own in any case.
+func (s *senders) take(ctx context.Context, w *waiter, probe bool) (limit.Decision, error) {
 	w.hashWith(s.node.client.seed)
-	alone, err := s.enter(w)
+	place, err := s.enter(ctx, w, probe)
 	switch {
 	case err != nil:
 		return s.node.client.answer(w, err)
-	case alone:
-		return s.alone(ctx, w)
+	case place:
+		c := s.node.calls.Get().(*call)
+		err := s.round(ctx, c, w)
+		c.release()
+		return s.node.client.answer(w, err)
 	}
-	w.timer.Reset(time.Until(w.deadline))
-	select {
-	case <-w.answered:
-		w.timer.Stop()
+	left := s.await(ctx, w)
+	if left == stageAnswered {
 		return s.node.client.answer(w, w.err)
-	case <-w.timer.C:
-	case <-ctx.Done():
-		w.timer.Stop()
 	}
-	return s.leave(ctx, w)
+	return limit.Decision{}, w.departed(ctx, left) // it is not used again: a call may still ask for it
 }
 
-// enter gives a waiter a place of its own, or puts it into the queue.
-func (s *senders) enter(w *waiter) (alone bool, err error) {
+// await waits for the answer, and returns how far the waiter had come if it leaves
+// before that.
+func (s *senders) await(ctx context.Context, w *waiter) stage {
+	if w.patience() <= longPatience || ctx.Done() == nil {
+		return <-w.answered
+	}
+	select {
+	case left := <-w.answered:
+		return left
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	if w.stage == stageQueued || w.stage == stageSent {
+		s.release(w)
+	}
+	s.mu.Unlock()
+	return <-w.answered
+}
+
+// enter gives a waiter a place of its own, or puts it into the queue. Who may
+// leave at any time does not make calls, which last until their own end.
+func (s *senders) enter(ctx context.Context, w *waiter, probe bool) (place bool, err error) {
+	watches := w.patience() > longPatience && ctx.Done() != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lingers := s.node.client.options.Linger > 0 && s.busy > 0
 	switch {
 	case s.ended != nil:
 		return false, s.ended
-	case s.queue.first == nil && s.busy < s.pace.places && !lingers:
+	case probe, s.queue.first == nil && s.busy < s.pace.places && !watches:
 		s.busy++
 		s.pace.waited(0)
 		return true, nil
@@ -107,31 +136,9 @@ func (s *senders) enter(w *waiter) (alone bool, err error) {
 	}
 	s.queue.append(w)
 	s.waiting++
+	s.deadlines.add(w)
 	s.give()
 	return false, nil
-}
-
-// alone makes a call for one waiter. Its time is the caller's, who waits for it.
-func (s *senders) alone(ctx context.Context, w *waiter) (limit.Decision, error) {
-	c := s.node.calls.Get().(*call)
-	c.batch.add(w)
-	c.until.deadline, c.early = w.deadline, w.early()
-	err := s.node.do(ctx, c)
-	if err == nil {
-		c.batch.share(nil)
-	}
-	s.passOn(c.took)
-	c.release()
-	return s.node.client.answer(w, err)
-}
-
-// passOn gives a caller's place to a sender, where someone waits.
-func (s *senders) passOn(trip time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace.travelled(trip)
-	s.busy--
-	s.give()
 }
 
 // give gives a sender a place, where there is one and someone waits.
@@ -142,26 +149,30 @@ func (s *senders) give() {
 	}
 }
 
-// leave is the end of a caller's patience. What has been sent is lost to it.
-func (s *senders) leave(ctx context.Context, w *waiter) (limit.Decision, error) {
+// stay keeps a sender's place where someone waits.
+func (s *senders) stay() bool {
 	s.mu.Lock()
-	stage := w.stage
-	err := w.departed(ctx, stage)
-	switch stage {
-	case stageQueued:
-		s.queue.remove(w)
-		s.waiting--
-	case stageSent:
-		w.stage = stageLeft
-	case stageLeft, stageAnswered:
+	defer s.mu.Unlock()
+	if s.queue.first == nil || s.busy > s.pace.places || s.ended != nil {
+		s.busy--
+		return false
 	}
-	s.mu.Unlock()
-	if stage == stageAnswered {
-		<-w.answered
-		return s.node.client.answer(w, w.err)
-	}
-	if stage == stageSent {
-		return limit.Decision{}, err // the sender puts it away
-	}
-	return s.node.client.answer(w, err)
+	s.pace.waited(time.Since(s.queue.first.arrived))
+	return true
+}
+
+// passOn gives a caller's place to a sender, where someone waits.
+func (s *senders) passOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	s.give()
+}
+
+// travelled notes what a call took, if it was answered.
+func (s *senders) travelled(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.travelled(took)
+	s.trip.Store(int64(s.pace.trip))
 }

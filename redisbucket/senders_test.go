@@ -209,7 +209,7 @@ func TestBatchIsBounded(t *testing.T) {
 	q := hold(t, Options{})
 	r := rule(t, 1000, 0.001)
 	var requests []limit.Request
-	for i := range maxEntries + 1 {
+	for i := range maxWeight + 1 {
 		req := askFor(r, 1, 1)
 		req.Buckets[0].Key.Tenant = fmt.Sprint("tenant", i)
 		requests = append(requests, req, req, req)
@@ -221,33 +221,6 @@ func TestBatchIsBounded(t *testing.T) {
 		require.Equal(t, int64(999-i%3), a.First.Remaining)
 	}
 	require.Equal(t, calls+2, q.proxy.Commands("EVALSHA"))
-}
-
-// TestLinger: while a call is under way, a sender waits for company; with none it
-// does not.
-func TestLinger(t *testing.T) {
-	t.Parallel()
-	const linger = 100 * time.Millisecond
-	p := throughProxy(t, Options{Linger: linger, senders: senderBounds{2, 2}})
-	r := rule(t, 10, 0.001)
-	take(t, p, r)
-	calls := p.proxy.Commands("EVALSHA")
-	p.proxy.Set(t, servertest.Fault{ReplyDelay: 2 * linger})
-	req := askFor(r, 1, 1)
-	var wait sync.WaitGroup
-	for i := range 3 {
-		wait.Go(func() {
-			a := timed(t.Context(), p, req)
-			require.NoError(t, a.err)
-			require.Equal(t, int64(1), a.Granted)
-		})
-		p.await(t, func(s *senders) bool { return s.busy == min(i+1, 2) })
-		if i == 0 {
-			require.Eventually(t, func() bool { return p.proxy.Commands("EVALSHA") == calls+1 }, 10*time.Second, time.Millisecond, "alone it goes at once")
-		}
-	}
-	wait.Wait()
-	require.Equal(t, calls+2, p.proxy.Commands("EVALSHA"), "the second waited for the third")
 }
 
 func TestPace(t *testing.T) {

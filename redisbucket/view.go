@@ -24,6 +24,26 @@ func (v *view) at(slot uint16) *node {
 	return nil
 }
 
+// relocate makes another node of the view the one that serves a slot, as an answer
+// says, so that the next request goes there at once. The cluster is asked all the
+// same: a node that nobody else has named may be none of it.
+func (c *Client) relocate(slot uint16, to *node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if c.life == nil || v == nil || v.owners == nil || v.at(slot) == to {
+		return
+	}
+	at := slices.Index(v.nodes, to)
+	if at < 0 {
+		return
+	}
+	next := &view{nodes: v.nodes, owners: new([slotCount]uint16), gaps: v.gaps}
+	*next.owners = *v.owners
+	next.owners[slot] = uint16(at + 1)
+	c.view.Store(next)
+}
+
 // hosts names the nodes, for a log and to tell views apart.
 func (v *view) hosts() string {
 	if v == nil {

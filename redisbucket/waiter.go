@@ -16,8 +16,8 @@ import (
 // holds copies, because a caller that leaves takes its request along while the
 // call goes on. It is used again.
 type waiter struct {
-	names []byte     // of its keys, one after another
-	keys  []argument // parts of names
+	names []byte   // of its keys, one after another
+	keys  [][]byte // parts of names
 	rules []limit.Rule
 	cost  int64
 	count int64
@@ -30,12 +30,12 @@ type waiter struct {
 	latest   time.Time // when the answer is of no more use to the request
 	deadline time.Time // latest, or the end of the caller's context if that is earlier
 
-	stage      stage // guarded by the senders' mutex
-	prev, next *waiter
-	timer      *time.Timer
-	answered   chan struct{} // receives once the answer is there
-	decision   limit.Decision
-	err        error
+	stage         stage // guarded by the senders' mutex
+	prev, next    *waiter
+	sooner, later *waiter    // in the order of deadlines
+	answered      chan stage // receives once it is answered, or how far it had come when its time was over
+	decision      limit.Decision
+	err           error
 }
 
 // stage is how far a waiter has come, and so who may touch it.
@@ -44,15 +44,11 @@ type stage uint8
 const (
 	stageQueued   stage = iota // it waits in the queue; its caller may take it out
 	stageSent                  // a call asks for it
-	stageLeft                  // a call asks for it, and its caller is gone
+	stageLeft                  // its caller is gone; a call may still ask for it
 	stageAnswered              // it has its answer; only its caller touches it
 )
 
-func newWaiter() *waiter {
-	w := &waiter{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-	w.timer.Stop()
-	return w
-}
+func newWaiter() *waiter { return &waiter{answered: make(chan stage, 1)} }
 
 // ask fills the waiter with a request.
 func (w *waiter) ask(prefix string, req *limit.Request) {
@@ -61,7 +57,7 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 		bucket := &req.Buckets[i]
 		begin := len(w.names)
 		w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
-		w.keys = append(w.keys, argument{w.names[begin:]})
+		w.keys = append(w.keys, w.names[begin:])
 		w.rules = append(w.rules, bucket.Rule)
 	}
 	w.renew(req.Cost, req.Count)
@@ -71,7 +67,7 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 func (w *waiter) add(name []byte, rule limit.Rule) {
 	begin := len(w.names)
 	w.names = append(w.names, name...)
-	w.keys = append(w.keys, argument{w.names[begin:]})
+	w.keys = append(w.keys, w.names[begin:])
 	w.rules = append(w.rules, rule)
 }
 
@@ -95,6 +91,15 @@ func (w *waiter) limitTime(ctx context.Context, deadline time.Time) {
 	}
 }
 
+// patience is how long its caller waits in all.
+func (w *waiter) patience() time.Duration { return w.deadline.Sub(w.arrived) }
+
+// weight is what an entry for it alone weighs in a call.
+func (w *waiter) weight() int64 {
+	fixed, perUnit := weigh(w.rules)
+	return fixed + (perUnit*w.cost*max(w.count, 1)+1)/2
+}
+
 // early reports whether the caller leaves before its request's deadline.
 func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
 
@@ -110,9 +115,9 @@ func (w *waiter) hashWith(seed maphash.Seed) { w.hash = maphash.Bytes(seed, w.na
 
 // findSlot sets the slot that all keys are in. It is false where there are several.
 func (w *waiter) findSlot() bool {
-	w.slot = slotOf(w.keys[0].text)
+	w.slot = slotOf(w.keys[0])
 	for k := range w.keys[1:] {
-		if slotOf(w.keys[k+1].text) != w.slot {
+		if slotOf(w.keys[k+1]) != w.slot {
 			return false
 		}
 	}
