@@ -23,7 +23,7 @@ const (
 type reading struct {
 	// table is the table's name as SQL can hold it.
 	table string
-	// channel is that of the notifications.
+	// channel is that of the notifications; "" where nobody asks whether there are any.
 	channel string
 	// maxRules refuses a table with more rows.
 	maxRules int
@@ -90,6 +90,9 @@ func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Dura
 // three only those for each row, and it notifies nobody before PostgreSQL 15. Writes
 // to a partition or a child pass by the triggers of its parent.
 func (r reading) announced() string {
+	if r.channel == "" {
+		return "FALSE"
+	}
 	return `(SELECT c.relkind = 'r' AND NOT c.relhassubclass AND coalesce(bit_or(CASE
 		WHEN NOT replicated AND tgenabled IN ('O', 'A') THEN tgtype & 60
 		WHEN replicated AND tgenabled = 'A' AND current_setting('server_version_num')::int >= 150000 THEN tgtype & CASE WHEN tgtype & 1 = 1 THEN 28 ELSE 32 END

@@ -216,9 +216,8 @@ func (p *poller) read(ctx context.Context, forced bool) (result, error) {
 
 // reading says what to read under the settings in force.
 func (p *poller) reading() reading {
-	settings := p.source.settings()
 	table, _ := p.options.identifier() // checked when the Source was made
-	return reading{table: table, channel: settings.Channel, maxRules: settings.MaxRules}
+	return reading{table: table, maxRules: p.source.settings().MaxRules}
 }
 
 // dialing says how to connect under the settings in force.
