@@ -41,7 +41,7 @@ func TestO6Secrets(t *testing.T) {
 		"redis://user:s3cret@host:6379?a%zz=s3cret":          "query",
 		"redis://user:s3cret@host:6379/99999999999999999999": "database",
 		"user:s3cret@host:6379":                              "",
-		"redis:user:s3cret@host:6379":                        "host",
+		"redis:user:s3cret@host:6379":                        "it must begin with redis://",
 		"\x7fredis://user:s3cret@host":                       "not a URL",
 		"redis://user:s3cret@[::1":                           "not a URL",
 	}
