@@ -17,8 +17,8 @@ func TestO6Secrets(t *testing.T) {
 	tests := map[string]string{
 		"":                                                   "missing",
 		"redis://user:s3cr%t@host:6379":                      "not a URL",
-		"redis://user:s3cr#t@host:6379":                      "not a URL",
-		"redis://user:s3cr/t@host:6379":                      "not a URL",
+		"redis://user:s3cr#t@host:6379":                      "must be written as %XX",
+		"redis://user:s3cr/t@host:6379":                      "must be written as %XX",
 		"redis://user:s3cr?t@host:6379":                      "",
 		"redis://user:s3cret@host:s3cret":                    "not a URL",
 		"redis://user:s3cret@host:6379/s3cret":               "database",
