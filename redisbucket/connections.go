@@ -27,10 +27,9 @@ const (
 	leastPing    = 50 * time.Millisecond
 	mostPing     = time.Second
 	pingTimeouts = 10
-	// overdueAfter times what connecting usually takes, and at least leastOverdue,
-	// is when an attempt is a bad sign.
+	// overdueAfter times what connecting usually takes, or what a request waits at
+	// most, if that is more, is when an attempt is a bad sign.
 	overdueAfter = 4
-	leastOverdue = 10 * time.Millisecond
 )
 
 // connections are those of a node during a run: a few, more while more are asked

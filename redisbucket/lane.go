@@ -3,6 +3,7 @@ package redisbucket
 import (
 	"context"
 	"net"
+	"strconv"
 	"time"
 )
 
@@ -38,6 +39,9 @@ func (cs *connections) connect() (*lane, error) {
 	l.unhook = context.AfterFunc(cs.context, l.hangUp)
 	unbound := context.AfterFunc(ctx, l.hangUp)
 	err = n.greet(ctx, client.Conn())
+	if err == nil {
+		err = l.choose(n.address.db, o.DialTimeout)
+	}
 	if !unbound() && err == nil {
 		err = ctx.Err()
 	}
@@ -49,17 +53,31 @@ func (cs *connections) connect() (*lane, error) {
 	return l, nil
 }
 
-// ping asks whether the lane still lives.
-func (l *lane) ping(deadline time.Time) error {
-	var in replies
-	in.expect(1, replyBase)
-	if err := l.exchange(appendCommand(nil, "PING"), &in, deadline); err != nil {
-		return err
+// choose makes sure of the database: the client has chosen it, too, but what it was
+// told is lost among what is asked of a server that it greets.
+func (l *lane) choose(db int, within time.Duration) error {
+	if db == 0 {
+		return nil
 	}
-	if err := errorIn(in.reply(0)); err != nil && !fromRedis(err) {
+	return l.ask(time.Now().Add(within), "SELECT", strconv.Itoa(db))
+}
+
+// ping asks whether the lane still lives. Any reply says that it does.
+func (l *lane) ping(deadline time.Time) error {
+	if err := l.ask(deadline, "PING"); err != nil && !fromRedis(err) {
 		return err
 	}
 	return nil
+}
+
+// ask sends one command, of which only matters whether it fails.
+func (l *lane) ask(deadline time.Time, words ...string) error {
+	var in replies
+	in.expect(1, replyBase)
+	if err := l.exchange(appendCommand(nil, words...), &in, deadline); err != nil {
+		return err
+	}
+	return errorIn(in.reply(0))
 }
 
 // close ends the connection.

@@ -111,7 +111,7 @@ func (cs *connections) hopeless() (until time.Time, err error) {
 	case !cs.ended || cs.trying.IsZero():
 		return until, nil
 	}
-	until = cs.trying.Add(max(overdueAfter*cs.usual, leastOverdue))
+	until = cs.trying.Add(overdueAfter * max(cs.usual, time.Duration(cs.node.patience.Load())))
 	if !time.Now().Before(until) {
 		return until, errOverdue
 	}

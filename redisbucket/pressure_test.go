@@ -385,3 +385,18 @@ func TestDeadlinesAreInOrder(t *testing.T) {
 	q.release(t, servertest.Fault{})
 	require.NoError(t, (<-late).err)
 }
+
+// TestH13DatabaseOutOfRange: a database that is not there is told, and no other one
+// keeps the buckets.
+func TestH13DatabaseOutOfRange(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	l := started(t, Options{URLs: []string{"redis://" + server.Addr + "/99"}})
+	_, err := quick(l, rule(t, 10, 1))
+	require.ErrorContains(t, err, "DB index is out of range")
+	require.Zero(t, l.client.Status().Connections)
+	require.Zero(t, server.Client(t).DBSize(t.Context()).Val())
+	other := started(t, Options{URLs: []string{"redis://" + server.Addr + "/3"}})
+	take(t, other, rule(t, 10, 1))
+	require.Zero(t, server.Client(t).DBSize(t.Context()).Val())
+}
