@@ -35,6 +35,7 @@ type refusal struct {
 	zone     string
 	tenant   string // blank unless log_key asks for it
 	remoteIP string // of whom the first refusal of the minute met
+	clientIP string
 	source   limit.Source
 	wait     time.Duration
 }
@@ -86,7 +87,7 @@ func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
 
 // write logs one refusal.
 func (r *refusals) write(said refusal) {
-	fields := append(said.fields(), zap.String("remote_ip", said.remoteIP))
+	fields := append(said.fields(), zap.String("remote_ip", said.remoteIP), zap.String("client_ip", said.clientIP))
 	if said.wait != limit.Never {
 		fields = append(fields, zap.Duration("wait", said.wait))
 	}
