@@ -353,11 +353,12 @@ func TestClientGone(t *testing.T) {
 	proxy.Set(t, servertest.Fault{SilentFor: []string{"EVALSHA", "EVAL"}})
 	conn, err := net.Dial("tcp", g.addr)
 	require.NoError(t, err)
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Api-Key: t1\r\n\r\n")
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nX-Api-Key: t1\r\n\r\n", g.addr)
 	time.Sleep(50 * time.Millisecond)
 	conn.Close()
 	time.Sleep(1200 * time.Millisecond)
-	g.uncounted(`caddy_rate_limit_requests_total{outcome="granted",source="local",zone="a"}`)
+	require.Zero(t, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="local",zone="a"}`))
+	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_requests_total{outcome="left",source="none",zone="a"}`))
 	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_requests_total{outcome="granted",source="redis",zone="a"}`))
 }
 
