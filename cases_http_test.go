@@ -333,6 +333,7 @@ func TestRefusalLog(t *testing.T) {
 	g := startGateway(t, site("", "rate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
 	g.passes(1, "secret-key")
 	g.passes(5, "secret-key")
+	eventually(t, 10*time.Second, "the refusal is logged", func() bool { return lineWith(g.log(), `"rate limit exceeded"`) != "" })
 	require.Equal(t, 1, strings.Count(g.log(), `"rate limit exceeded"`))
 	require.NotContains(t, g.log(), "secret-key")
 	g.stop()
@@ -340,7 +341,7 @@ func TestRefusalLog(t *testing.T) {
 
 	named := startGateway(t, site("", "rate_limit a {\n"+slow(1)+"\nlog_key\n}\nrespond ok"))
 	named.passes(2, "named-key")
-	require.Contains(t, named.log(), "named-key")
+	eventually(t, 10*time.Second, "the key is logged", func() bool { return strings.Contains(named.log(), "named-key") })
 }
 
 // TestClientGone sees that a client that left while waiting is charged nowhere.
