@@ -184,15 +184,18 @@ func answerRefresh(ctx context.Context, app *App, _ *adminQuery) (any, error) {
 		return nil, apiError(http.StatusBadRequest, "there is nothing to refresh: the configuration names no PostgreSQL (rules)")
 	}
 	before, began := app.source.Status().Hash, time.Now()
-	known := app.source.Snapshot() != nil
+	known, stays := app.source.Snapshot() != nil, "the old rules stay in force"
+	if !known {
+		stays = "no rules are known"
+	}
 	err := app.source.Refresh(ctx)
 	switch {
 	case errors.Is(err, rulecache.ErrNotRunning):
 		return nil, apiError(http.StatusServiceUnavailable, "%w", err)
 	case ctx.Err() != nil && err != nil:
-		return nil, apiError(http.StatusGatewayTimeout, "the load has not ended within %v and goes on; the old rules are in force until then", refreshTimeout)
+		return nil, apiError(http.StatusGatewayTimeout, "the load has not ended within %v and goes on; until then %s", refreshTimeout, stays)
 	case err != nil:
-		return nil, apiError(http.StatusBadGateway, "%w; the old rules stay in force", err)
+		return nil, apiError(http.StatusBadGateway, "%w; %s", err, stays)
 	}
 	status := app.source.Status()
 	return &refreshAnswer{

@@ -59,9 +59,9 @@ type errorStatus struct {
 // rulesStatus is how the rules in PostgreSQL fare.
 type rulesStatus struct {
 	State       string           `json:"state"`
-	Hash        string           `json:"hash"`
+	Hash        string           `json:"hash,omitempty"`
 	Rules       int              `json:"rules"`
-	AgeSeconds  float64          `json:"age_seconds"`
+	AgeSeconds  *float64         `json:"age_seconds,omitempty"`
 	LastSuccess *time.Time       `json:"last_success,omitempty"`
 	PollOnly    string           `json:"poll_only,omitempty"`
 	Failures    int              `json:"failures"`
@@ -170,9 +170,13 @@ func (a *App) rulesStatus() *rulesStatus {
 	}
 	status, snapshot := a.source.Status(), a.source.Snapshot()
 	answer := &rulesStatus{
-		State: rulesPolling, Hash: status.Hash, Rules: status.Rules, AgeSeconds: seconds(status.Age),
+		State: rulesPolling, Hash: status.Hash, Rules: status.Rules,
 		LastSuccess: timeOrNil(status.LastSuccess), PollOnly: status.PollOnly,
 		Failures: status.Failures, LastError: status.LastError,
+	}
+	if snapshot != nil {
+		age := seconds(status.Age)
+		answer.AgeSeconds = &age
 	}
 	switch {
 	case !status.Running:

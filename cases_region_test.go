@@ -226,7 +226,7 @@ func TestRegionWithoutTables(t *testing.T) {
 	require.Contains(t, g.adminGet("/rate_limit/status"), `"state": "unknown"`)
 	const lost = "the shares cannot be read"
 	eventually(t, 10*time.Second, "it is said", func() bool { return strings.Contains(g.log(), lost) })
-	require.Contains(t, g.log(), "the table does not exist (SQLSTATE 42P01)")
+	require.Contains(t, g.log(), "the tables of the regions' shares do not exist: the SQL that `caddy rate-limit schema --regions` prints makes them (SQLSTATE 42P01)")
 	require.Contains(t, g.log(), "caddy rate-limit schema --regions")
 	require.Equal(t, 1, strings.Count(g.log(), lost))
 	require.Equal(t, 1.0, g.metric(`caddy_rate_limit_state_changes_total{event="rate_limit_shares_unknown"}`))
@@ -308,7 +308,7 @@ func TestRegionsRebalanceCommand(t *testing.T) {
 	}
 	text, err := rebalance("--dsn", "{env.RULES_URL}")
 	require.Error(t, err)
-	require.Contains(t, text, "the table does not exist (SQLSTATE 42P01)")
+	require.Contains(t, text, "the tables of the regions' shares do not exist: the SQL that `caddy rate-limit schema --regions` prints makes them (SQLSTATE 42P01)")
 	postgres.PSQL(t, string(out))
 	postgres.Exec(t, `INSERT INTO rate_limit_region (name, slot) VALUES ('eu', 1), ('us', 2)`)
 	text, err = rebalance("--dsn", "{env.RULES_URL}", "--wait", "10s")

@@ -92,7 +92,7 @@ func rulesEventName(kind rulecache.EventKind) string {
 		return rulesRecoveredEvent
 	case rulecache.EventStoredUsed:
 		return rulesStoredUsedEvent
-	case rulecache.EventStoreFailed:
+	case rulecache.EventStoreFailed, rulecache.EventStoredUnusable:
 		return rulesStoreFailedEvent
 	case rulecache.EventListening:
 		return rulesListeningEvent

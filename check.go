@@ -86,7 +86,8 @@ type text struct {
 	value *string
 }
 
-// texts lists those of the app.
+// texts lists those of the app that are expanded at load: all but the address of
+// PostgreSQL, which is expanded for each connection.
 func (a *App) texts() []text {
 	list := []text{{"guest_secret", &a.GuestSecret}}
 	if r := a.Redis; r != nil {
@@ -104,19 +105,17 @@ func (a *App) texts() []text {
 		list = append(list, text{"region.name", &r.Name})
 	}
 	if r := a.Rules; r != nil {
-		list = append(list, text{"rules.dsn", &r.DSN}, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
+		list = append(list, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
 	}
 	return list
 }
 
 var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
 
-// expand replaces the placeholders in the app's texts. One that is unknown or
-// empty is an error: an empty address would be another server's. The error
-// holds nothing of the text but such placeholders, because it may be a secret.
+// expand replaces the placeholders in the app's texts.
 func (a *App) expand() error {
 	for _, text := range a.texts() {
-		expanded, err := expand(*text.value)
+		expanded, err := expandText(*text.value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", text.field, err)
 		}
@@ -125,9 +124,11 @@ func (a *App) expand() error {
 	return nil
 }
 
-// expand replaces the placeholders in a text. White space around a value is cut:
+// expandText replaces the placeholders in a text. One that is unknown or empty is
+// an error: an empty address would be another server's. The error holds nothing of
+// the text but such placeholders, because it may be a secret. White space around a value is cut:
 // a variable or a file mostly ends with a newline that nobody means.
-func expand(template string) (string, error) {
+func expandText(template string) (string, error) {
 	expanded, err := caddy.NewReplacer().ReplaceFunc(template, func(_ string, value any) (any, error) {
 		text := strings.TrimSpace(caddy.ToString(value))
 		if text == "" {

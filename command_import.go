@@ -98,12 +98,10 @@ func importOptions(flags caddycmd.Flags) (rulecache.ImportOptions, error) {
 	if dsn == "" {
 		return options, errors.New("--dsn is needed: a URL such as postgres://user@127.0.0.1/gateway, or '{env.RULES_URL}'")
 	}
-	expanded, err := caddy.NewReplacer().ReplaceOrErr(dsn, true, true)
-	if err != nil {
-		return options, fmt.Errorf("--dsn: a placeholder in it is unknown or has no value: %s",
-			strings.Join(globalPlaceholder.FindAllString(dsn, -1), " "))
+	if _, err := expandText(dsn); err != nil {
+		return options, fmt.Errorf("--dsn: %w", err)
 	}
-	options.Options = rulecache.Options{DSN: expanded, Table: flags.String("table")}
+	options.Options = rulecache.Options{DSN: dsn, Expand: expandText, Table: flags.String("table")}
 	return options, options.Options.Validate()
 }
 

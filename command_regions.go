@@ -51,18 +51,21 @@ at once, or beside gateways that do the same.`,
 }
 
 func runRebalance(flags caddycmd.Flags) (int, error) {
-	dsn, err := caddy.NewReplacer().ReplaceOrErr(flags.String("dsn"), true, true)
-	if err != nil || dsn == "" {
-		return caddy.ExitCodeFailedStartup, errors.New("--dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway, and a placeholder in it must have a value")
+	dsn := flags.String("dsn")
+	if dsn == "" {
+		return caddy.ExitCodeFailedStartup, errors.New("--dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway")
+	}
+	if _, err := expandText(dsn); err != nil {
+		return caddy.ExitCodeFailedStartup, fmt.Errorf("--dsn: %w", err)
 	}
 	table, every, wait := flags.String("table"), flags.Duration("every"), flags.Duration("wait")
 	if every < 0 || wait < 0 {
 		return caddy.ExitCodeFailedStartup, errors.New("--every and --wait: a time below 0 is not allowed")
 	}
-	if err := (rulecache.Options{DSN: dsn, Table: table}).Validate(); err != nil {
+	if err := (rulecache.Options{DSN: dsn, Expand: expandText, Table: table}).Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
-	tables, err := regions.NewTables(dsn, regionSchema(table), rulecache.Describe)
+	tables, err := regions.NewTables(regions.Options{DSN: dsn, Expand: expandText, Schema: regionSchema(table)})
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}

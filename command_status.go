@@ -80,9 +80,12 @@ func (r *rulesStatus) lines() [][]string {
 	if r.PollOnly != "" {
 		state += " (" + r.PollOnly + ")"
 	}
-	lines := [][]string{
-		{"rules", fmt.Sprintf("%s: %d rules, %d rows rejected, %s old", state, r.Rules, r.Rejected, span(r.AgeSeconds))},
-		{"rules hash", r.Hash},
+	lines := [][]string{{"rules", state + ": none are known yet"}}
+	if r.AgeSeconds != nil {
+		lines = [][]string{
+			{"rules", fmt.Sprintf("%s: %d rules, %d rows rejected, %s old", state, r.Rules, r.Rejected, span(*r.AgeSeconds))},
+			{"rules hash", r.Hash},
+		}
 	}
 	if r.LastError != "" {
 		lines = append(lines, []string{"rules error", fmt.Sprintf("%s (%d failures in a row)", r.LastError, r.Failures)})

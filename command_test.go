@@ -45,7 +45,7 @@ func answersToPrint() map[string]struct {
 			}}},
 			Rules: &rulesStatus{
 				State: rulesPolling, PollOnly: "the server is a standby, which cannot notify", Hash: "00ff", Rules: 5,
-				AgeSeconds: 7200, Failures: 4, LastError: "connection refused", Rejected: 22,
+				AgeSeconds: new(7200.0), Failures: 4, LastError: "connection refused", Rejected: 22,
 				Rejections: []rejectedStatus{{ID: "7", Route: "a", Reason: "capacity 0 is out of bounds"}, {ID: "8", Reason: "the tenant is empty"}},
 			},
 			Memory: memoryStatus{MaxKeys: 10, Keys: map[string]int{"prefetch": 0, "local": 2, "remembered": 1}},

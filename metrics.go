@@ -269,8 +269,8 @@ var (
 	breakerOpenDesc = stateDesc("breaker_open", "Whether the circuit breaker of the Redis node is open: 1, or 0.", "node")
 	rulesDesc       = stateDesc("rules", "Rules that were read from PostgreSQL and are in force.")
 	rejectedDesc    = stateDesc("rules_rejected", "Rows of the table that are no rule and were skipped.")
-	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; 0 where none were ever known.")
-	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1.", "hash")
+	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; absent while none are known.")
+	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1; absent while none are known.", "hash")
 	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
 	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
 )
@@ -327,8 +327,10 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	rules := s.app.source.Status()
 	gauge(rulesDesc, float64(rules.Rules))
 	gauge(rejectedDesc, float64(rules.Rejected))
-	gauge(rulesAgeDesc, rules.Age.Seconds())
-	gauge(rulesInfoDesc, 1, rules.Hash)
+	if rules.Hash != "" {
+		gauge(rulesAgeDesc, rules.Age.Seconds())
+		gauge(rulesInfoDesc, 1, rules.Hash)
+	}
 	if s.app.trigger != nil {
 		connected := 0.0
 		if s.app.trigger.Connected() {

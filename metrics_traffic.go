@@ -12,7 +12,7 @@ var (
 	connectionsDesc = stateDesc("redis_connections", "Connections to the Redis node that are up.", "node")
 	callsDesc       = stateDesc("redis_call_seconds", "Seconds that script calls which Redis answered took, by node.", "node")
 	entriesDesc     = stateDesc("redis_call_entries_total", "Entries of the script calls that Redis answered, by node: by the number of calls, it is the mean size of a batch.", "node")
-	listeningDesc   = stateDesc("rules_listening", "Whether notifications of changed rules arrive: 1, or 0 while rules are polled only.")
+	listeningDesc   = stateDesc("rules_listening", "Whether changes of the rules are announced: 1, or 0 while rules are polled only.")
 	loadsDesc       = stateDesc("rules_loads_total", "Looks at the table of rules, by result: ok, or failed.", "result")
 )
 

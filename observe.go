@@ -43,7 +43,7 @@ func (a *App) logRejections() {
 
 func rulesLevel(event rulecache.Event) zapcore.Level {
 	switch event.Kind {
-	case rulecache.EventFailed, rulecache.EventStoreFailed:
+	case rulecache.EventFailed, rulecache.EventStoreFailed, rulecache.EventStoredUnusable:
 		return zapcore.ErrorLevel
 	case rulecache.EventListenLost, rulecache.EventPollOnly, rulecache.EventStoredUsed:
 		return zapcore.WarnLevel

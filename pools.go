@@ -68,9 +68,7 @@ func takeSource(options rulecache.Options) (*rulecache.Source, func() error, err
 }
 
 func takeShares(options regions.Options) (*regions.Source, func() error, error) {
-	return take(shares, options.PoolKey(), func() (*regions.Source, error) {
-		return regions.NewSource(options, rulecache.Describe)
-	})
+	return take(shares, options.PoolKey(), func() (*regions.Source, error) { return regions.NewSource(options) })
 }
 
 // nameSuccessor lets another client of the same Redis act for client once that is

@@ -16,7 +16,9 @@ import (
 
 // Rules says which PostgreSQL table holds the rules and how changes are seen.
 type Rules struct {
-	// The database: a URL `postgres://user:pass@host:port/database`. Required.
+	// The database: a URL `postgres://user:pass@host:port/database`. Placeholders in
+	// it, and the certificates that it names, are read anew for each connection.
+	// Required.
 	DSN string `json:"dsn,omitempty"`
 
 	// The table, with its schema if it needs one. Default: `rate_limit_rule`.
@@ -101,7 +103,9 @@ func (r *Rules) check() error {
 	if r.DSN == "" {
 		return errors.Join(append(errs, errors.New("rules.dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway"))...)
 	}
-	if err := r.options().Validate(); err != nil {
+	if _, err := expandText(r.DSN); err != nil {
+		errs = append(errs, fmt.Errorf("rules.dsn: %w", err))
+	} else if err := r.options().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
 	}
 	if err := r.settings().Validate(); err != nil {
@@ -110,9 +114,10 @@ func (r *Rules) check() error {
 	return errors.Join(errs...)
 }
 
-// options returns what connects to the table.
+// options returns what connects to the table. The placeholders in the URL are
+// replaced for each connection, so that a password in a file may be another one.
 func (r *Rules) options() rulecache.Options {
-	return rulecache.Options{DSN: r.DSN, Table: r.Table}
+	return rulecache.Options{DSN: r.DSN, Expand: expandText, Table: r.Table}
 }
 
 // settings returns how the table is read.
@@ -148,7 +153,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 		return rulecache.Entry{}, fmt.Errorf("%s: a tenant and a route are needed, or * for all", field)
 	}
 	if r.Tenant != strings.TrimSpace(r.Tenant) {
-		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with a space, which no request's tenant does", field)
+		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with white space, which no request's tenant does", field)
 	}
 	if globalPlaceholder.MatchString(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: placeholders are not replaced here", field)

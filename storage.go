@@ -2,11 +2,10 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/caddyserver/certmagic"
 
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -17,14 +16,8 @@ type ruleStorage struct {
 	key     string
 }
 
-// Load returns what was saved, or nil if nothing was.
-func (s ruleStorage) Load(ctx context.Context) ([]byte, error) {
-	value, err := s.storage.Load(ctx, s.key)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return value, err
-}
+// Load returns what was saved, and an error that wraps fs.ErrNotExist if nothing was.
+func (s ruleStorage) Load(ctx context.Context) ([]byte, error) { return s.storage.Load(ctx, s.key) }
 
 // Save replaces what was saved.
 func (s ruleStorage) Save(ctx context.Context, value []byte) error {
@@ -32,4 +25,7 @@ func (s ruleStorage) Save(ctx context.Context, value []byte) error {
 }
 
 // Interface guards
-var _ rulecache.Store = ruleStorage{}
+var (
+	_ rulecache.Store = ruleStorage{}
+	_ regions.Store   = ruleStorage{}
+)

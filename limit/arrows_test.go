@@ -35,10 +35,11 @@ func arrows() map[string][]string {
 		"front":                         {"limit", "internal/bounded"},
 		"localbucket":                   {"limit", "internal/bounded"},
 		"redisbucket":                   {"limit", "lua"},
-		"regions":                       {"limit"},
-		"rulecache":                     {"limit"},
+		"regions":                       {"limit", "internal/pg"},
+		"rulecache":                     {"limit", "internal/pg"},
 		"internal/bounded":              {},
 		"internal/model":                {"limit"},
+		"internal/pg":                   {"limit"},
 		"internal/servertest":           {},
 	}
 }

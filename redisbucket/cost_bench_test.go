@@ -18,13 +18,13 @@ import (
 
 // BenchmarkCost is what a decision costs where callers do something else between
 // two of them, as a gateway does: calls of Redis, and the processor's time here
-// and in Redis. An iteration is 2000 decisions of each caller. What the callers'
+// and in Redis. An iteration is 300 decisions of each caller. What the callers'
 // own work costs, without a decision, is taken off.
 func BenchmarkCost(b *testing.B) {
 	server := servertest.Redis(b)
 	client := server.Client(b)
 	l := started(b, Options{URLs: []string{server.URL()}})
-	const each = 2000
+	const each = 300
 	work := func() {
 		for end := time.Now().Add(100 * time.Microsecond); time.Now().Before(end); {
 			continue

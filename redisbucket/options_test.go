@@ -17,8 +17,8 @@ func TestO6Secrets(t *testing.T) {
 	tests := map[string]string{
 		"":                                                   "missing",
 		"redis://user:s3cr%t@host:6379":                      "not a URL",
-		"redis://user:s3cr#t@host:6379":                      "not a URL",
-		"redis://user:s3cr/t@host:6379":                      "not a URL",
+		"redis://user:s3cr#t@host:6379":                      "must be written as %XX",
+		"redis://user:s3cr/t@host:6379":                      "must be written as %XX",
 		"redis://user:s3cr?t@host:6379":                      "",
 		"redis://user:s3cret@host:s3cret":                    "not a URL",
 		"redis://user:s3cret@host:6379/s3cret":               "database",
@@ -41,7 +41,7 @@ func TestO6Secrets(t *testing.T) {
 		"redis://user:s3cret@host:6379?a%zz=s3cret":          "query",
 		"redis://user:s3cret@host:6379/99999999999999999999": "database",
 		"user:s3cret@host:6379":                              "",
-		"redis:user:s3cret@host:6379":                        "host",
+		"redis:user:s3cret@host:6379":                        "it must begin with redis://",
 		"\x7fredis://user:s3cret@host":                       "not a URL",
 		"redis://user:s3cret@[::1":                           "not a URL",
 	}

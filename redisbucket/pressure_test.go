@@ -58,6 +58,17 @@ func TestW1Weight(t *testing.T) {
 	}
 }
 
+// TestW1TokensAhead: of a log, no more is taken ahead than one call can bear.
+func TestW1TokensAhead(t *testing.T) {
+	t.Parallel()
+	b := onRedis(t)
+	req := logRequest(t, "t1", 2, 1)
+	req.Count = 100_000
+	d, err := b.Take(t.Context(), req)
+	require.NoError(t, err)
+	require.EqualValues(t, mostLogTokens/2, d.Granted)
+}
+
 // TestW1OneTenantsBurst: a gateway whose tenant takes much from logs is no trouble
 // for another gateway.
 func TestW1OneTenantsBurst(t *testing.T) {

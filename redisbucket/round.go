@@ -67,13 +67,16 @@ func (s *senders) oldest(own *waiter) (arrived, deadline time.Time, ok bool) {
 }
 
 // yield lets others go first who are about to ask: where the oldest has time for
-// that, and where it is known to be short. A yield that took long, on a busy machine,
-// is forgotten one call at a time.
+// that, where it is known to be short, and where there are others. A yield that took
+// long, on a busy machine, is forgotten one call at a time; who was alone for a while
+// yields only now and then, because it wakes another thread.
 func (s *senders) yield(arrived, deadline time.Time) {
 	began := time.Now()
 	time8 := deadline.Sub(arrived) / 8
-	mean := time.Duration(s.yields.Load())
+	mean, lonely := time.Duration(s.yields.Load()), s.lonely.Load()
 	switch {
+	case lonely >= lonelyCalls && lonely%lonelyEvery != 0:
+		return
 	case began.Sub(arrived) > time8, time.Duration(s.trip.Load()) > 2*time8:
 		return
 	case mean > time8:
@@ -119,6 +122,11 @@ func (s *senders) load(c *call, own *waiter) bool {
 		})
 	}
 	s.hand(away.each)
+	if c.batch.waiters > 1 {
+		s.lonely.Store(0)
+	} else {
+		s.lonely.Add(1)
+	}
 	return len(c.batch.entries) > 0
 }
 

@@ -80,7 +80,7 @@ func stateOf(t *testing.T, server *servertest.PostgresServer, at int) (before, a
 	require.NoError(t, tables.Report(ctx, "eu", []Demand{{Key: limit.Key{Tenant: "x", Route: "r"}, Units: 8192}}))
 	before = text(t, server, rowsOf)
 	mortal := connect(t, server.URL(""))
-	mortal.config.Tracer = &killer{at: at}
+	mortal.tracer = &killer{at: at}
 	_, err = Job{Books: mortal}.Run(ctx)
 	after = text(t, server, rowsOf)
 	if after == before {

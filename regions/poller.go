@@ -3,7 +3,9 @@ package regions
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -224,11 +226,11 @@ func (p *poller) restore(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	value, err := p.settings.Store.Load(bounded)
-	if err != nil {
-		p.observe(Event{Kind: EventStoreFailed, Err: fmt.Errorf("loading the safe share: %w", err)})
+	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if len(value) == 0 {
+	if err != nil {
+		p.observe(Event{Kind: EventStoreFailed, Err: fmt.Errorf("loading the safe share: %w", err)})
 		return
 	}
 	var found kept

@@ -9,33 +9,45 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/caddygate/ratelimit/internal/pg"
 	"github.com/caddygate/ratelimit/limit"
 )
 
 // Tables are the books in PostgreSQL. One connection is kept and made anew where
 // it was lost. It is safe for concurrent use, one call at a time.
 type Tables struct {
-	config   *pgx.ConnConfig
-	sql      statements
-	describe func(error) error
+	address pg.Address
+	sql     statements
+	tracer  pgx.QueryTracer // what tests set
 
 	turn chan struct{} // holds a token while nobody uses conn
 	conn *pgx.Conn
 }
 
-// NewTables makes Tables that have not connected yet. The DSN must be one that
-// was checked: a text of the cause of an error is never shown. Describe puts an
-// error into words that hold nothing of the DSN; nil leaves it as it is.
-func NewTables(dsn, namespace string, describe func(error) error) (*Tables, error) {
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, errors.New("the address of the database cannot be used: check the user, host and port, and the settings of TLS")
+// NewTables makes Tables that have not connected yet. Of the options those count
+// that say where the tables are. Errors, also of the Tables, hold nothing of the DSN.
+func NewTables(o Options) (*Tables, error) {
+	t := &Tables{address: o.address(), sql: newStatements(o.Schema), turn: make(chan struct{}, 1)}
+	if _, err := t.config(); err != nil {
+		return nil, err
 	}
-	if describe == nil {
-		describe = func(err error) error { return err }
+	t.turn <- struct{}{}
+	return t, nil
+}
+
+// config reads the address, and what it names, anew.
+func (t *Tables) config() (*pgx.ConnConfig, error) {
+	text, err := t.address.Text()
+	if err != nil {
+		return nil, pg.Error("the address of the database: " + err.Error())
+	}
+	config, err := pgx.ParseConfig(text)
+	if err != nil {
+		return nil, "the address of the database: " + pg.ErrUnusable
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // what every pooler passes on
 	config.ConnectTimeout = askTimeout
+	config.Tracer = t.tracer
 	if len(config.Fallbacks) > 0 && config.ValidateConnect == nil {
 		// Of several hosts, rules may be read from any, and shares are written.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
@@ -44,9 +56,7 @@ func NewTables(dsn, namespace string, describe func(error) error) (*Tables, erro
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddy_rate_limit_regions"
 	}
-	t := &Tables{config: config, sql: newStatements(namespace), describe: describe, turn: make(chan struct{}, 1)}
-	t.turn <- struct{}{}
-	return t, nil
+	return config, nil
 }
 
 // Close ends the connection. The next call makes it anew.
@@ -77,17 +87,25 @@ func (t *Tables) with(ctx context.Context, work func(*pgx.Conn) error) error {
 	}
 	defer func() { t.turn <- struct{}{} }()
 	if t.conn == nil || t.conn.IsClosed() {
-		conn, err := pgx.ConnectConfig(ctx, t.config)
-		if err != nil {
+		if err := t.connect(ctx); err != nil {
 			return t.show(err)
 		}
-		t.conn = conn
 	}
 	if err := work(t.conn); err != nil {
 		t.drop()
 		return t.show(err)
 	}
 	return nil
+}
+
+// connect makes the connection. The caller holds the turn.
+func (t *Tables) connect(ctx context.Context) error {
+	config, err := t.config()
+	if err != nil {
+		return err
+	}
+	t.conn, err = pgx.ConnectConfig(ctx, config)
+	return err
 }
 
 // Announce makes the gateway known, and its region where it is new.
@@ -116,12 +134,18 @@ var errFull = fmt.Errorf("there are %d regions already, and no more can join: de
 // errNoBooks is why nothing can be read of tables that are there.
 var errNoBooks = errors.New("the table rate_limit_region_books has no row: run the SQL of the schema again")
 
+// errNoTables is why nothing can be asked.
+var errNoTables = errors.New("the tables of the regions' shares do not exist: the SQL that `caddy rate-limit schema --regions` prints makes them (SQLSTATE " + pg.NoTable + ")")
+
 // show puts an error into words for logs.
 func (t *Tables) show(err error) error {
 	if errors.Is(err, errFull) || errors.Is(err, errNoBooks) {
 		return err
 	}
-	return t.describe(err)
+	if answer, found := errors.AsType[*pgconn.PgError](err); found && answer.Code == pg.NoTable {
+		return errNoTables
+	}
+	return pg.Describe(err)
 }
 
 // Leave takes the gateway back.

@@ -24,7 +24,7 @@ func withTables(t testing.TB) (*servertest.PostgresServer, *Tables) {
 
 func connect(t testing.TB, dsn string) *Tables {
 	t.Helper()
-	tables, err := NewTables(dsn, "", nil)
+	tables, err := NewTables(Options{DSN: dsn})
 	require.NoError(t, err)
 	t.Cleanup(tables.Close)
 	return tables
@@ -45,7 +45,7 @@ func TestSchemaMayBeRunAgain(t *testing.T) {
 
 	server.Exec(t, `CREATE SCHEMA "Else where"`)
 	server.Exec(t, Schema("Else where"))
-	other, err := NewTables(server.URL(""), "Else where", nil)
+	other, err := NewTables(Options{DSN: server.URL(""), Schema: "Else where"})
 	require.NoError(t, err)
 	defer other.Close()
 	require.NoError(t, other.Announce(t.Context(), Gateway{ID: "g", Region: "us", Valid: time.Minute}))

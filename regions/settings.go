@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caddygate/ratelimit/internal/pg"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -14,6 +15,9 @@ import (
 type Options struct {
 	// DSN is the address of the database, a URL of a server that takes writes.
 	DSN string
+	// Expand replaces the placeholders in the DSN, for each connection. Its error
+	// must hold nothing of the DSN. Default: nil, the DSN is taken as it is.
+	Expand func(dsn string) (string, error)
 	// Schema is the schema of the tables. Default: what the search path finds.
 	Schema string
 	// Region is the name of the region.
@@ -33,6 +37,8 @@ func (o Options) Validate() error {
 	}
 	return nil
 }
+
+func (o Options) address() pg.Address { return pg.Address{Written: o.DSN, Expand: o.Expand} }
 
 func (o Options) valid() time.Duration {
 	if o.Valid == 0 {
@@ -106,7 +112,8 @@ func (s Settings) complete() Settings {
 
 // Store keeps a few bytes between two runs of the process.
 type Store interface {
-	// Load returns what Save kept last, or nothing where that is nothing.
+	// Load returns what Save kept last, and an error that wraps fs.ErrNotExist where
+	// that is nothing.
 	Load(ctx context.Context) ([]byte, error)
 	// Save replaces what is kept, whole or not at all.
 	Save(ctx context.Context, value []byte) error

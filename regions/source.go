@@ -65,13 +65,12 @@ func (a *attempt) left(most time.Duration) time.Duration {
 
 type user struct{ settings Settings }
 
-// NewSource makes a Source that does nothing yet. Describe puts an error of the
-// database into words that hold nothing of the DSN.
-func NewSource(o Options, describe func(error) error) (*Source, error) {
+// NewSource makes a Source that does nothing yet.
+func NewSource(o Options) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	tables, err := NewTables(o.DSN, o.Schema, describe)
+	tables, err := NewTables(o)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,9 @@ func (r *recorder) count(kind EventKind) (n int) {
 func (r *recorder) Load(context.Context) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.value == nil {
+		return nil, fs.ErrNotExist
+	}
 	return r.value, nil
 }
 
@@ -68,7 +72,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 func begin(t testing.TB, dsn, region string, r *recorder) (*Source, func()) {
 	t.Helper()
-	source, err := NewSource(Options{DSN: dsn, Region: region}, nil)
+	source, err := NewSource(Options{DSN: dsn, Region: region})
 	require.NoError(t, err)
 	stop := source.Start(Settings{Refresh: 50 * time.Millisecond, Drain: time.Millisecond, Rebalance: time.Second, Store: r, Observe: r.observe})
 	t.Cleanup(func() {
@@ -252,7 +256,7 @@ func TestOptionsBounds(t *testing.T) {
 	require.ErrorContains(t, Options{Region: "eu", Valid: time.Second}.Validate(), "valid 1s is out of bounds: allowed are 10s to 24h")
 	require.NoError(t, Settings{Rebalance: -1}.Validate())
 	require.ErrorContains(t, Settings{Rebalance: time.Millisecond}.Validate(), "rebalance 1ms is out of bounds: allowed are 10s to 24h, and off")
-	_, err := NewSource(Options{Region: "eu", DSN: "postgres://u:secret@h:x/"}, nil)
+	_, err := NewSource(Options{Region: "eu", DSN: "postgres://u:secret@h:x/"})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
 	require.NotEqual(t, Options{Region: "eu", DSN: "a"}.PoolKey(), Options{Region: "us", DSN: "a"}.PoolKey())
@@ -296,7 +300,7 @@ func TestStartAndStop(t *testing.T) {
 // configuration, keeps neither the store nor the observer of one that has gone.
 func TestNothingOfAConfigurationStays(t *testing.T) {
 	t.Parallel()
-	source, err := NewSource(Options{DSN: "postgres://127.0.0.1:1/none", Region: "eu"}, nil)
+	source, err := NewSource(Options{DSN: "postgres://127.0.0.1:1/none", Region: "eu"})
 	require.NoError(t, err)
 	r := new(recorder)
 	stop := source.Start(Settings{Store: r, Observe: r.observe})

@@ -57,7 +57,7 @@ func TestSharesInForceWithPostgres(t *testing.T) {
 		g := gateways[i]
 		mortal := random.IntN(6) == 0
 		if mortal {
-			g.tables.config.Tracer = &killer{at: random.IntN(20)}
+			g.tables.tracer = &killer{at: random.IntN(20)}
 			g.tables.Close() // the next connection is traced
 		}
 		_, err := g.poll(ctx)
@@ -67,7 +67,7 @@ func TestSharesInForceWithPostgres(t *testing.T) {
 			_ = g.tables.Report(ctx, g.region, []Demand{{Key: Everything(), Units: units}, {Key: hot, Units: 1000 - units}})
 			_, _ = Job{Books: g.tables}.Run(ctx)
 		}
-		g.tables.config.Tracer = nil
+		g.tables.tracer = nil
 		g.tables.Close()
 		check()
 		if mortal && random.IntN(2) == 0 {

@@ -98,10 +98,10 @@ func BenchmarkLoad(b *testing.B) {
 		server.Exec(b, `ANALYZE rate_limit_rule`)
 		source, err := NewSource(Options{DSN: server.URL("")})
 		require.NoError(b, err)
-		s, err := dialing{config: source.config}.connect(b.Context())
+		s, err := source.poller.dialing(nil).Connect(b.Context())
 		require.NoError(b, err)
-		defer s.close()
-		r := reading{table: "rate_limit_rule", maxRules: size}
+		defer s.Close()
+		r := source.poller.reading()
 		b.Run(fmt.Sprintf("%d/all", size), func(b *testing.B) {
 			for b.Loop() {
 				r.known = ""

@@ -59,11 +59,11 @@ func TestR1GapInALoad(t *testing.T) {
 	source, err := NewSource(Options{DSN: server.URL("")})
 	require.NoError(t, err)
 	ctx := context.Background()
-	s, err := dialing{config: source.config}.connect(ctx)
+	s, err := source.poller.dialing(nil).Connect(ctx)
 	require.NoError(t, err)
-	defer s.close()
+	defer s.Close()
 
-	r := reading{table: "rate_limit_rule", maxRules: 10}
+	r := source.poller.reading()
 	found, err := r.read(ctx, s)
 	require.NoError(t, err)
 	require.NotNil(t, found.rules)
@@ -111,7 +111,7 @@ func TestR2ErrorsAreNotEmpty(t *testing.T) {
 	working()
 
 	server.Exec(t, `ALTER TABLE rate_limit_rule RENAME TO elsewhere`)
-	failing("the table does not exist (SQLSTATE 42P01)")
+	failing("the table rate_limit_rule does not exist: the SQL that `caddy rate-limit schema` prints makes it (SQLSTATE 42P01)")
 	server.Exec(t, `ALTER TABLE elsewhere RENAME TO rate_limit_rule`)
 	working()
 
@@ -245,11 +245,11 @@ func storm(t *testing.T, server *servertest.PostgresServer, rules *fixture, numb
 	return latency
 }
 
-// loads counts the loads of the table among statements: each asks for a digest.
+// loads counts the loads of the table among statements: each is one message.
 func loads(statements []servertest.Statement) int {
 	count := 0
 	for _, statement := range statements {
-		if strings.Contains(statement.Text, "hashtextextended") {
+		if strings.HasPrefix(statement.Text, "BEGIN ISOLATION LEVEL REPEATABLE READ") {
 			count++
 		}
 	}

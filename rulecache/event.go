@@ -14,18 +14,20 @@ const (
 	EventFailed
 	// EventRecovered: rules could be loaded after they could not.
 	EventRecovered
-	// EventListening: notifications arrive from now on.
+	// EventListening: every change is announced from now on.
 	EventListening
 	// EventListenLost: the listening connection failed and is made again.
 	EventListenLost
-	// EventPollOnly: notifications cannot arrive, because of a pooler between or
-	// because the server is a standby. Rules are polled, which is a warning.
+	// EventPollOnly: changes are not announced, because of a pooler between, because
+	// the server is a standby, or because the table has no trigger that does. Rules
+	// are polled, which is a warning.
 	EventPollOnly
 	// EventStoredUsed: the stored snapshot is in force until PostgreSQL answers.
 	EventStoredUsed
-	// EventStoreFailed: the stored snapshot could not be read, was broken, or
-	// could not be written.
+	// EventStoreFailed: the snapshot in force could not be stored.
 	EventStoreFailed
+	// EventStoredUnusable: the stored snapshot could not be read, or was broken.
+	EventStoredUnusable
 )
 
 // String returns a short phrase for the kind, as a log message has it.
@@ -47,6 +49,8 @@ func (k EventKind) String() string {
 		return "stored rules in force"
 	case EventStoreFailed:
 		return "storing rules failed"
+	case EventStoredUnusable:
+		return "reading the stored rules failed"
 	default:
 		return "unknown"
 	}
@@ -68,11 +72,14 @@ type Event struct {
 type Status struct {
 	// Running tells whether anyone has started the Source.
 	Running bool
-	// Listening tells whether notifications arrive.
+	// Listening tells whether changes are announced: the connection that listens
+	// stands, and the table has the trigger that notifies its channel.
 	Listening bool
-	// PollOnly is why they cannot, "" where they can or are not wanted.
+	// PollOnly is why they are not, "" where they are, are not wanted, or the
+	// connection is being made again.
 	PollOnly string
-	// LastSuccess is when the table was last seen to be what is in force.
+	// LastSuccess is when the table was last known to be what is in force: it was
+	// seen then, or it was proved that a change would have been announced.
 	LastSuccess time.Time
 	// Failures is the number of loads that failed in a row.
 	Failures int
@@ -84,9 +91,9 @@ type Status struct {
 	LastError string
 	// Rules and Rejected count the rules in force and the rows that made none.
 	Rules, Rejected int
-	// Hash is the hash of the rules in force; see Snapshot.Hash.
+	// Hash is the hash of the rules in force, see Snapshot.Hash; "" where none are known.
 	Hash string
 	// Age is the time since LastSuccess, or since the stored rules in force were
-	// read; 0 where there are no rules.
+	// read; 0 where none are known.
 	Age time.Duration
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/caddygate/ratelimit/internal/pg"
 )
 
 const (
@@ -89,8 +91,7 @@ type ImportValue struct {
 // but for ErrUnknownOutcome; it holds nothing of the DSN, and is an *ImportError
 // where a line of the file does not fit the table.
 func Import(ctx context.Context, file *ImportFile, o ImportOptions) (*ImportResult, error) {
-	config, err := o.Options.config()
-	if err != nil {
+	if err := o.Options.Validate(); err != nil {
 		return nil, err
 	}
 	table, err := o.Options.identifier()
@@ -105,11 +106,11 @@ func Import(ctx context.Context, file *ImportFile, o ImportOptions) (*ImportResu
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTimeout)
 	defer cancel()
-	s, err := dialing{config: config, refresh: DefaultRefresh}.connect(ctx)
+	s, err := pg.Dialing{Address: o.Options.address(), Refresh: DefaultRefresh}.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to PostgreSQL: %w", redact(err))
+		return nil, fmt.Errorf("connecting to PostgreSQL: %w", o.Options.redact(err))
 	}
-	defer s.close()
+	defer s.Close()
 	return (&importing{session: s, file: file, options: o, table: table}).run(ctx)
 }
 

@@ -16,7 +16,7 @@ func (i *importing) compare(ctx context.Context, result *ImportResult) error {
 		"; SELECT count(*) FROM " + i.table + " t WHERE " + i.missing() +
 		"; SELECT count(*) FROM " + importTable + " f WHERE " + i.added()
 	next := 0
-	err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
+	err := i.session.Query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
 		for _, value := range values {
 			*counts[next], _ = strconv.Atoi(string(value))
 			next++
@@ -44,13 +44,13 @@ func (i *importing) name(ctx context.Context, result *ImportResult) error {
 		{ChangeUpdate, result.Updated, i.listed("t.%", "f.%", "t.") +
 			i.table + " t JOIN " + importTable + " f ON " + samePair + " WHERE " + i.rowOf("t.") + " IS DISTINCT FROM " + i.rowOf("f.") + " ORDER BY f." + lineColumn},
 		{ChangeDelete, result.Deleted, i.listed("t.%", "NULL::text", "t.") +
-			i.table + " t WHERE " + i.missing() + " ORDER BY t.id"},
+			i.table + " t WHERE " + i.missing() + " ORDER BY " + i.order()},
 	} {
 		if kind.count == 0 {
 			continue
 		}
 		sql := kind.sql + " LIMIT " + strconv.Itoa(i.options.Show)
-		err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
+		err := i.session.Query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
 			result.Changes = append(result.Changes, i.change(kind.kind, values))
 		})
 		if err != nil {
@@ -58,6 +58,14 @@ func (i *importing) name(ctx context.Context, result *ImportResult) error {
 		}
 	}
 	return nil
+}
+
+// order is that of rows of the table: of their ids, or, without, of their pairs.
+func (i *importing) order() string {
+	if _, found := i.types[columnNames()[columnID]]; found {
+		return "t.id"
+	}
+	return "t.tenant_id, t.route_id"
 }
 
 // listed begins a statement that asks for the pair, and for each other column of

@@ -18,9 +18,9 @@ func (i *importing) explain(err error) error {
 	}
 	answer, found := errors.AsType[*pgconn.PgError](err)
 	if !found {
-		return fmt.Errorf("importing into the table: %w", redact(err))
+		return fmt.Errorf("importing into the table: %w", i.options.Options.redact(err))
 	}
-	words := importWords(answer)
+	words := i.words(answer)
 	if line, found := i.lineOf(answer.Where); found {
 		return &ImportError{Count: 1, Lines: []BadLine{{Line: line, Reason: string(words)}}}
 	}
@@ -45,7 +45,16 @@ func (i *importing) lineOf(where string) (int, bool) {
 	return int(i.file.lines[n-1]), true
 }
 
-// importWords says what PostgreSQL refused, in the names of the table.
+// words says what PostgreSQL refused, or why it could not be asked.
+func (i *importing) words(answer *pgconn.PgError) fault {
+	if words := importWords(answer); words != "" {
+		return words
+	}
+	return i.options.Options.redact(answer)
+}
+
+// importWords says what PostgreSQL refused, in the names of the table;
+// "" where that has nothing to do with an import.
 func importWords(answer *pgconn.PgError) fault {
 	column := answer.ColumnName
 	if column == "" {
@@ -73,13 +82,13 @@ func importWords(answer *pgconn.PgError) fault {
 	case "55P03":
 		return "another transaction holds the table: nothing was waited for any longer than 10 s"
 	}
-	return sqlFault(answer.Code)
+	return ""
 }
 
 // commitFault tells a refused commit from one whose answer was lost.
-func commitFault(err error) error {
+func (i *importing) commitFault(err error) error {
 	if answer, found := errors.AsType[*pgconn.PgError](err); found {
-		return fmt.Errorf("committing: %w", importWords(answer))
+		return fmt.Errorf("committing: %w", i.words(answer))
 	}
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("interrupted: %w", ErrUnknownOutcome)

@@ -168,8 +168,6 @@ func (r *row) imported() (Pair, limit.Rule, error) {
 	switch {
 	case strings.ContainsRune(pair.Tenant, 0):
 		return pair, limit.Rule{}, errors.New("the tenant holds a NUL, which PostgreSQL cannot store")
-	case strings.TrimSpace(pair.Tenant) != pair.Tenant:
-		return pair, limit.Rule{}, errors.New("the tenant begins or ends with a space, which no request's tenant does")
 	case strings.ContainsRune(pair.Tenant, utf8.RuneError):
 		// JSON's half a surrogate pair is read as this, too.
 		return pair, limit.Rule{}, errors.New("the tenant holds U+FFFD, which stands for a character that was lost before")

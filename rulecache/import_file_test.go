@@ -66,7 +66,7 @@ func TestReadImportRefuses(t *testing.T) {
 		"NUL in JSON":         {"jsonl", `{"tenant_id":"a\u0000","route_id":"b","capacity":1,"refill_per_second":1}`, "line 1: the tenant holds a NUL"},
 		"half a pair":         {"jsonl", `{"tenant_id":"a\ud800","route_id":"b","capacity":1,"refill_per_second":1}`, "line 1: the tenant holds U+FFFD"},
 		"lost character":      {"csv", csvHeader + "caf\ufffd,b,1,1\n", "line 2: the tenant holds U+FFFD"},
-		"space":               {"csv", csvHeader + "a ,b,1,1\n", "line 2: the tenant begins or ends with a space"},
+		"space":               {"csv", csvHeader + "a ,b,1,1\n", "line 2: the tenant begins or ends with white space"},
 		"not UTF-8":           {"csv", csvHeader + "a\xff,b,1,1\n", "line 2: the tenant is not valid UTF-8"},
 		"duplicate":           {"csv", csvHeader + "a,b,1,1\na,c,1,1\na,b,2,1\n", "line 4: duplicate: line 2 has the same tenant and route"},
 		"algorithm":           {"csv", "tenant_id,route_id,capacity,refill_per_second,algorithm\na,b,1,1,leaky\n", `line 2: unknown algorithm "leaky"`},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/caddygate/ratelimit/internal/pg"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 
 // importing is one import, over one connection.
 type importing struct {
-	session *session
+	session *pg.Session
 	file    *ImportFile
 	options ImportOptions
 	table   string
@@ -38,7 +40,8 @@ type importing struct {
 // run is the transaction. It is rolled back by the end of the connection where
 // it fails.
 func (i *importing) run(ctx context.Context) (*ImportResult, error) {
-	begin := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d", tableLockTimeout.Milliseconds())
+	// The table is seen whole and with every digit, whatever the role's settings.
+	begin := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; SET LOCAL row_security = off; SET LOCAL extra_float_digits = 3", tableLockTimeout.Milliseconds())
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return i.exec(ctx, begin) },
 		i.describe, i.prepare, i.send, i.checkDigits, i.lock,
@@ -61,7 +64,7 @@ func (i *importing) run(ctx context.Context) (*ImportResult, error) {
 		return nil, i.explain(err)
 	}
 	if err := i.exec(ctx, "COMMIT"); err != nil {
-		return nil, commitFault(err)
+		return nil, i.commitFault(err)
 	}
 	result.Applied = true
 	return result, nil
@@ -69,7 +72,7 @@ func (i *importing) run(ctx context.Context) (*ImportResult, error) {
 
 // exec runs statements whose rows nobody wants.
 func (i *importing) exec(ctx context.Context, sql string) error {
-	return i.session.query(ctx, sql, importTimeout, func(int, [][]byte) {})
+	return i.session.Query(ctx, sql, importTimeout, func(int, [][]byte) {})
 }
 
 // describe asks for the columns of the table, and refuses a file that does not fit.
@@ -77,14 +80,14 @@ func (i *importing) describe(ctx context.Context) error {
 	i.types = map[string]string{}
 	sql := "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = " +
 		quoteLiteral(i.table) + "::regclass AND attnum > 0 AND NOT attisdropped"
-	err := i.session.query(ctx, sql, answerTimeout, func(_ int, values [][]byte) {
+	err := i.session.Query(ctx, sql, answerTimeout, func(_ int, values [][]byte) {
 		i.types[string(values[0])] = string(values[1])
 	})
 	if err != nil {
 		return err
 	}
 	for column, name := range columnNames() {
-		if _, found := i.types[name]; found || column >= firstOptionalColumn && !i.file.used[column] {
+		if _, found := i.types[name]; found || column == columnID || column >= firstOptionalColumn && !i.file.used[column] {
 			continue
 		}
 		if column >= firstOptionalColumn {
@@ -114,7 +117,9 @@ func (i *importing) prepare(ctx context.Context) error {
 	changes = append(changes, "ADD "+lineColumn+" int", "ADD "+refillColumn+" double precision")
 	// Without the defaults, a constraint on another column would refuse what the
 	// table takes; that of the id would use up the table's own numbers.
-	changes = append(changes, "ALTER id DROP DEFAULT")
+	if _, found := i.types[known[columnID]]; found {
+		changes = append(changes, "ALTER id DROP DEFAULT")
+	}
 	return i.exec(ctx, "CREATE TEMP TABLE rate_limit_import (LIKE "+i.table+" INCLUDING CONSTRAINTS INCLUDING DEFAULTS) ON COMMIT DROP; "+
 		"ALTER TABLE "+importTable+" "+strings.Join(changes, ", "))
 }
@@ -125,7 +130,7 @@ func (i *importing) send(ctx context.Context) error {
 	known := columnNames()
 	columns := append(slices.Clone(known[columnTenant:]), lineColumn, refillColumn)
 	file := &progressReader{file: i.file, rest: i.file.copied.Bytes(), told: i.options.Progress}
-	if _, err := i.session.conn.CopyFrom(ctx, file, "COPY "+importTable+" ("+strings.Join(columns, ", ")+") FROM STDIN"); err != nil {
+	if _, err := i.session.Conn.CopyFrom(ctx, file, "COPY "+importTable+" ("+strings.Join(columns, ", ")+") FROM STDIN"); err != nil {
 		return err
 	}
 	return i.exec(ctx, "ANALYZE "+importTable)
@@ -155,7 +160,7 @@ func (i *importing) checkDigits(ctx context.Context) error {
 	sql := "SELECT " + lineColumn + ", " + refillColumn + ", refill_per_second FROM " + importTable +
 		" WHERE refill_per_second::text::double precision IS DISTINCT FROM " + refillColumn + " ORDER BY 1"
 	var bad badLines
-	err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
+	err := i.session.Query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
 		line, _ := strconv.Atoi(string(values[0]))
 		bad.add(line, fmt.Sprintf("refill_per_second %s would be stored as %s: the type of the table's column has not enough digits", values[1], values[2]))
 	})
@@ -213,7 +218,7 @@ func (i *importing) apply(ctx context.Context, result *ImportResult) error {
 		if step.rows == 0 {
 			continue // a statement without a row would notify the gateways
 		}
-		results, err := i.session.conn.Exec(ctx, step.sql).ReadAll()
+		results, err := i.session.Conn.Exec(ctx, step.sql).ReadAll()
 		if err != nil {
 			return err
 		}
@@ -233,7 +238,7 @@ func (i *importing) verify(ctx context.Context) error {
 	sql := "SELECT count(*) FROM " + importTable + " f WHERE NOT EXISTS (SELECT FROM " + i.table + " t WHERE " + samePair +
 		" AND " + i.rowOf("t.") + " IS NOT DISTINCT FROM " + i.rowOf("f.") + ")"
 	found := ""
-	err := i.session.query(ctx, sql, importTimeout, func(_ int, values [][]byte) { found = string(values[0]) })
+	err := i.session.Query(ctx, sql, importTimeout, func(_ int, values [][]byte) { found = string(values[0]) })
 	if err == nil && found != "0" {
 		return errOtherChanges
 	}

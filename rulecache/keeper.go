@@ -17,23 +17,35 @@ const (
 
 // keeper writes the snapshots of a Source to its store, one at a time and not
 // too often. Writes run beside the poller, which a slow store must not hold up.
+// Where gateways share a store, the first one writes, and the others see so.
 type keeper struct {
 	// every is the least time between two writes.
 	every time.Duration
+	// spread is over which time gateways spread their writes.
+	spread time.Duration
 
 	hash    string // of what is stored
+	damaged bool   // what is stored, which looks whole to one who writes
 	pending bool   // what is in force differs from what is stored
+	soonest time.Time
 	start   time.Time
 	writing chan error // of the write under way; nil where there is none
 	written string     // hash of the snapshot that is being written
 }
 
-// changed notes the snapshot in force.
-func (k *keeper) changed(s *Snapshot) { k.pending = s.Hash() != k.hash }
+// changed notes the snapshot in force. Chance, of 0 to 1, says when to write it.
+func (k *keeper) changed(s *Snapshot, now time.Time, chance float64) {
+	k.pending = s.Hash() != k.hash
+	k.soonest = now.Add(time.Duration(chance * float64(k.spread)))
+}
 
 // due returns when to write, and whether there is anything to write.
 func (k *keeper) due() (time.Time, bool) {
-	return k.start.Add(k.every), k.pending && k.writing == nil
+	due := k.start.Add(k.every)
+	if due.Before(k.soonest) {
+		due = k.soonest
+	}
+	return due, k.pending && k.writing == nil
 }
 
 // write starts to write s.
@@ -41,25 +53,41 @@ func (k *keeper) write(store Store, s *Snapshot, now time.Time) {
 	k.start, k.pending, k.written = now, false, s.Hash()
 	writing := make(chan error, 1)
 	k.writing = writing
-	go func() { writing <- save(store, s) }()
+	look := !k.damaged
+	go func() {
+		if look && stored(store, s, now) {
+			writing <- nil
+			return
+		}
+		writing <- save(store, s)
+	}()
 }
 
 // ended notes the end of the write under way.
 func (k *keeper) ended(err error, inForce *Snapshot) {
 	k.writing = nil
 	if err == nil {
-		k.hash = k.written
+		k.hash, k.damaged = k.written, false
 	}
 	k.pending = inForce.Hash() != k.hash
 }
 
-func save(store Store, s *Snapshot) error {
+// stored reports whether another gateway has stored the same as s, or what it has
+// read later.
+func stored(store Store, s *Snapshot, now time.Time) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
+	text, err := store.Load(ctx)
+	return err == nil && outdates(text, s, now)
+}
+
+func save(store Store, s *Snapshot) error {
 	text, err := s.encode()
 	if err != nil {
 		return fmt.Errorf("encoding the rules: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
 	if err := store.Save(ctx, text); err != nil {
 		return fmt.Errorf("writing the stored rules: %w", err)
 	}
@@ -67,19 +95,22 @@ func save(store Store, s *Snapshot) error {
 }
 
 // restore reads the stored snapshot; nil where there is none.
-func restore(ctx context.Context, settings Settings) (*Snapshot, error) {
+func restore(ctx context.Context, settings Settings, now time.Time) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	text, err := settings.Store.Load(ctx)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && len(text) == 0:
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading the stored rules: %w", err)
 	}
 	snapshot, err := decode(text, settings.MaxRules)
 	if err != nil {
-		return nil, fmt.Errorf("reading the stored rules: %w", err)
+		return nil, fmt.Errorf("the stored rules are damaged: %w", err)
+	}
+	if snapshot.loadedAt.After(now) {
+		snapshot.loadedAt = now // by another clock: their age is not known
 	}
 	return snapshot, nil
 }
@@ -87,7 +118,9 @@ func restore(ctx context.Context, settings Settings) (*Snapshot, error) {
 // storedRead is a read of the store, which runs beside the first load.
 type storedRead struct {
 	done chan struct{}
-	hash string // of what is stored, set when done is closed
+	// Of what is stored, set when done is closed.
+	hash    string
+	damaged bool
 }
 
 // restore begins to read what is stored, where no rules are known yet.
@@ -101,11 +134,12 @@ func (p *poller) restore(ctx context.Context) {
 	p.stored = stored
 	go func() {
 		defer close(stored.done)
-		snapshot, err := restore(ctx, settings)
+		snapshot, err := restore(ctx, settings, p.timing.now())
+		stored.damaged = err != nil
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			p.observe(Event{Kind: EventStoreFailed, Err: err})
+			p.observe(Event{Kind: EventStoredUnusable, Err: err})
 		case snapshot != nil:
 			stored.hash = snapshot.hash
 			if p.source.publishFirst(snapshot) {
@@ -128,7 +162,7 @@ func (p *poller) awaitStored(most time.Duration) {
 	}
 	select {
 	case <-p.stored.done:
-		p.keeper.hash, p.stored = p.stored.hash, nil
+		p.keeper.hash, p.keeper.damaged, p.stored = p.stored.hash, p.stored.damaged, nil
 	default:
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/caddygate/ratelimit/internal/pg"
 )
 
 // standbyCode is how a standby refuses LISTEN.
@@ -57,12 +59,15 @@ func (l *listener) run(ctx context.Context) {
 	for {
 		l.since = time.Time{}
 		err := l.serve(ctx)
-		l.poller.source.setListening(false)
+		if l.poller.source.setListening(false, "") {
+			l.poller.wake() // it is polled at once, and then as often as without
+		}
 		l.attempted()
 		if ctx.Err() != nil {
 			return
 		}
-		if why := redact(err); why == errPooler || why == errStandby {
+		why := l.poller.options.redact(err)
+		if why == errPooler || why == errStandby {
 			l.why = why
 			return
 		}
@@ -71,7 +76,7 @@ func (l *listener) run(ctx context.Context) {
 			failures = 0
 		}
 		if failures == 0 {
-			l.poller.observe(Event{Kind: EventListenLost, Err: redact(err)})
+			l.poller.observe(Event{Kind: EventListenLost, Err: why})
 		}
 		if !sleep(ctx, spread(backoff(failures, l.poller.timing.backoff), l.poller.timing.chance())) {
 			return
@@ -91,20 +96,21 @@ func (l *listener) attempted() {
 
 // serve makes one connection and listens on it until it fails.
 func (l *listener) serve(ctx context.Context) error {
-	s, err := l.poller.dialing(l.poller.wake).connect(ctx)
+	s, err := l.poller.dialing(l.poller.wake).Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	if err := l.subscribe(ctx, s); err != nil {
 		return err
 	}
 	l.since = time.Now()
-	l.poller.source.setListening(true)
-	l.poller.observe(Event{Kind: EventListening})
-	l.poller.wake()
-	l.attempted()
+	l.poller.wake() // changes from before were missed
 	for {
+		if err := l.prove(ctx, s); err != nil {
+			return err
+		}
+		l.attempted()
 		if err := l.await(ctx, s); err != nil {
 			return err
 		}
@@ -112,10 +118,10 @@ func (l *listener) serve(ctx context.Context) error {
 }
 
 // subscribe makes sure that notifications can arrive, and asks for them.
-func (l *listener) subscribe(ctx context.Context, s *session) error {
+func (l *listener) subscribe(ctx context.Context, s *pg.Session) error {
 	pooled := false
-	err := s.query(ctx, "SELECT pg_backend_pid()", s.patience, func(_ int, values [][]byte) {
-		pooled = string(values[0]) != strconv.FormatUint(uint64(s.conn.PID()), 10)
+	err := s.Query(ctx, "SELECT pg_backend_pid()", s.Patience, func(_ int, values [][]byte) {
+		pooled = string(values[0]) != strconv.FormatUint(uint64(s.Conn.PID()), 10)
 	})
 	switch {
 	case err != nil:
@@ -123,31 +129,81 @@ func (l *listener) subscribe(ctx context.Context, s *session) error {
 	case pooled:
 		return errPooler
 	}
-	err = s.query(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize(), s.patience, func(int, [][]byte) {})
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) && answer.Code == standbyCode {
+	err = s.Query(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize(), s.Patience, func(int, [][]byte) {})
+	if answer, found := errors.AsType[*pgconn.PgError](err); found && answer.Code == standbyCode {
 		return errStandby
 	}
 	return err
 }
 
-// await waits for notifications until it is time to see whether the connection
-// is alive, and sees. A connection that is half open gives no sign by itself.
-func (l *listener) await(ctx context.Context, s *session) error {
+// proofsPerRefresh is how often, in each refresh, it is proved that changes are
+// announced; each proof may take half the time until the next.
+const proofsPerRefresh = 2
+
+// prove asks, on the connection itself, whether it is alive, the table can be read,
+// and its trigger notifies the channel. What PostgreSQL then says of the table is
+// told, and no reason to give the connection up.
+func (l *listener) prove(ctx context.Context, s *pg.Session) error {
+	began := l.poller.timing.now()
+	r := l.poller.reading()
+	r.channel = l.channel
+	found, err := r.describe(ctx, s, l.patience())
+	why := fault("")
+	answer, refused := errors.AsType[*pgconn.PgError](err)
+	switch _, lacking := errors.AsType[fault](err); {
+	case refused && answer.SeverityUnlocalized != "FATAL" || lacking:
+		why = l.poller.options.redact(err)
+	case err != nil:
+		return err
+	case !found.announced:
+		why = errUnannounced(l.channel)
+	}
+	if l.poller.source.setListening(why == "", why) {
+		l.tell(why)
+	}
+	if why != "" {
+		return nil
+	}
+	select {
+	case l.poller.proved <- began:
+	default: // a load is under way, which is as good
+	}
+	return nil
+}
+
+// tell tells that changes are announced from now on, or that they are not. A table
+// that cannot be read is told of by the poll that follows.
+func (l *listener) tell(why fault) {
+	if why == "" {
+		l.poller.observe(Event{Kind: EventListening})
+		return
+	}
+	l.poller.wake() // the table is polled at once
+	if why == errUnannounced(l.channel) {
+		l.poller.observe(Event{Kind: EventPollOnly, Err: why})
+	}
+}
+
+// patience is how long a proof may take.
+func (l *listener) patience() time.Duration {
+	if most := l.poller.timing.proof; most > 0 {
+		return most
+	}
+	return l.poller.source.settings().Refresh / (2 * proofsPerRefresh)
+}
+
+// await waits for notifications until it is time for the next proof. A connection
+// that is half open gives no sign by itself.
+func (l *listener) await(ctx context.Context, s *pg.Session) error {
 	refresh := l.poller.source.settings().Refresh
-	quiet, cancel := context.WithTimeout(ctx, spread(refresh, 0))
+	quiet, cancel := context.WithTimeout(ctx, spread(refresh/proofsPerRefresh, l.poller.timing.chance()))
 	defer cancel()
 	for quiet.Err() == nil {
-		if err := s.conn.WaitForNotification(quiet); err != nil && (quiet.Err() == nil || s.conn.IsClosed()) {
+		if err := s.Conn.WaitForNotification(quiet); err != nil && (quiet.Err() == nil || s.Conn.IsClosed()) {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx, cancelPing := context.WithTimeout(ctx, pingTimeout)
-	defer cancelPing()
-	return s.conn.Ping(ctx)
+	return ctx.Err()
 }
 
 // relisten makes the listener what the settings ask for.
@@ -193,7 +249,7 @@ func (p *poller) ended() {
 
 func (p *poller) setPollOnly(why fault) {
 	p.pollOnly = why
-	p.source.setPollOnly(string(why))
+	p.source.setListening(false, why)
 }
 
 // sleep waits, and reports whether ctx lasted.

@@ -82,8 +82,16 @@ type fixture struct {
 // begin starts a Source that stops with the test.
 func begin(t testing.TB, dsn string, settings Settings) *fixture {
 	t.Helper()
-	source, err := NewSource(Options{DSN: dsn})
+	return beginWith(t, Options{DSN: dsn}, settings)
+}
+
+// beginWith is begin with other options. Copies are stored at once, and a machine
+// that is busy proves nothing.
+func beginWith(t testing.TB, options Options, settings Settings) *fixture {
+	t.Helper()
+	source, err := NewSource(options)
 	require.NoError(t, err)
+	source.poller.timing.storeSpread, source.poller.timing.proof = 0, 5*time.Second
 	f := &fixture{Source: source, recorder: new(recorder)}
 	settings.Observe = f.observe
 	require.NoError(t, settings.Validate())

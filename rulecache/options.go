@@ -5,18 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/internal/pg"
 )
 
 // maxIdentifierLength is the longest identifier of PostgreSQL, in bytes.
@@ -30,6 +25,12 @@ type Options struct {
 	// from the environment (PGPASSWORD and the like) and ~/.pgpass, as in psql.
 	DSN string
 
+	// Expand replaces the placeholders in the DSN. That is done for each
+	// connection, so that a password which was replaced counts without a new
+	// Source; certificates and ~/.pgpass are read as often. Its error must hold
+	// nothing of the DSN. Default: nil, the DSN is taken as it is.
+	Expand func(dsn string) (string, error)
+
 	// Table is the table or view of the rules, optionally with its schema before
 	// a dot. Names are taken as they are: upper case stays upper case.
 	// Default: rate_limit_rule.
@@ -39,15 +40,16 @@ type Options struct {
 // Validate reports what is wrong with o. It opens no connection. An error names
 // the part that is wrong and holds nothing of the DSN.
 func (o Options) Validate() error {
-	if _, err := o.config(); err != nil {
-		return err
+	if _, err := o.address().Config(); err != nil {
+		return fmt.Errorf("rules address: %w", err)
 	}
 	_, err := o.identifier()
 	return err
 }
 
-// PoolKey returns the hex SHA-256 of the DSN and the table. It is equal for
-// options that talk to the same, and gives away nothing of the DSN.
+// PoolKey returns the hex SHA-256 of the DSN, as it is before Expand, and the
+// table. It is equal for options that talk to the same, and gives away nothing of
+// the DSN.
 func (o Options) PoolKey() string {
 	sum := sha256.Sum256([]byte(o.DSN + "\x00" + o.table()))
 	return hex.EncodeToString(sum[:])
@@ -57,18 +59,15 @@ func (o Options) PoolKey() string {
 // new password or parameter leaves it as it is, so that the last good rules are
 // found again. It is empty where the options are not valid.
 func (o Options) StoreKey() string {
-	config, err := o.config()
-	if err != nil {
+	identity := o.address().Identity()
+	if identity == "" {
 		return ""
 	}
-	hash := sha256.New()
-	fmt.Fprintf(hash, "%s\x00%d\x00", config.Host, config.Port)
-	for _, other := range config.Fallbacks {
-		fmt.Fprintf(hash, "%s\x00%d\x00", other.Host, other.Port)
-	}
-	fmt.Fprintf(hash, "%s\x00%s", config.Database, o.table())
-	return hex.EncodeToString(hash.Sum(nil))
+	sum := sha256.Sum256([]byte(identity + "\x00" + o.table()))
+	return hex.EncodeToString(sum[:])
 }
+
+func (o Options) address() pg.Address { return pg.Address{Written: o.DSN, Expand: o.Expand} }
 
 func (o Options) table() string {
 	if o.Table == "" {
@@ -89,116 +88,6 @@ func (o Options) identifier() (string, error) {
 		}
 	}
 	return pgx.Identifier(parts).Sanitize(), nil
-}
-
-// config parses the DSN.
-func (o Options) config() (*pgconn.Config, error) {
-	if err := checkDSN(o.DSN); err != nil {
-		return nil, fmt.Errorf("rules address: %w", err)
-	}
-	config, err := pgconn.ParseConfigWithOptions(o.DSN, pgconn.ParseConfigOptions{
-		ConnStringAllowedKeys: append(allowedParameters(), "user", "password", "database"),
-	})
-	if err != nil {
-		// The cause is left out because it may quote the DSN.
-		return nil, errors.New("rules address: it cannot be used: check the user, host and port, and the settings of TLS")
-	}
-	return config, nil
-}
-
-// allowedParameters returns the query parameters that a DSN may have: those
-// that say who is talked to and how that is proved.
-func allowedParameters() []string {
-	return []string{
-		"application_name", "channel_binding", "host", "krbspn", "krbsrvname", "options", "passfile", "port",
-		"require_auth", "search_path", "sslcert", "sslcertmode", "sslkey", "sslmode", "sslnegotiation",
-		"sslpassword", "sslrootcert", "sslsni", "target_session_attrs",
-	}
-}
-
-// checkDSN finds the mistakes whose place can be named. It splits the URL as
-// libpq does, which does not follow the rules of other URLs.
-func checkDSN(dsn string) error {
-	_, rest, found := strings.Cut(dsn, "://")
-	if !found || !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
-		return errors.New("it must be a URL that begins with postgres:// or postgresql://, such as postgres://user@127.0.0.1/gateway")
-	}
-	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
-		rest = rest[i+1:]
-	}
-	if strings.ContainsAny(rest, "@#") {
-		return errors.New("the user, password or database holds a character that must be percent-encoded: @ as %40, / as %2F, # as %23")
-	}
-	address, query, _ := strings.Cut(rest, "?")
-	hosts, _, _ := strings.Cut(address, "/")
-	if err := checkPorts(hosts); err != nil {
-		return err
-	}
-	if query == "" {
-		return nil
-	}
-	return checkParameters(strings.Split(query, "&"))
-}
-
-func checkPorts(hosts string) error {
-	for host := range strings.SplitSeq(hosts, ",") {
-		colon := strings.LastIndexByte(host, ':')
-		if colon < 0 || colon < strings.LastIndexByte(host, ']') || colon == len(host)-1 {
-			continue
-		}
-		if port, err := strconv.Atoi(host[colon+1:]); err != nil || port < 1 || port > 65535 {
-			return errors.New("the port is not a number from 1 to 65535 (or the password holds a character that must be percent-encoded)")
-		}
-	}
-	return nil
-}
-
-func checkParameters(parameters []string) error {
-	seen := make(map[string]struct{})
-	for i, parameter := range parameters {
-		key, value, _ := strings.Cut(parameter, "=")
-		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") != "" || key == "" {
-			return fmt.Errorf("query parameter number %d is not of the form name=value with a known name", i+1)
-		}
-		if !slices.Contains(allowedParameters(), key) {
-			return fmt.Errorf("query parameter %s is not allowed, because it could change timeouts, retries or pools: allowed are %s%s",
-				key, strings.Join(allowedParameters(), ", "), limit.DidYouMean(key, allowedParameters()...))
-		}
-		if _, found := seen[key]; found {
-			return fmt.Errorf("query parameter %s is given twice", key)
-		}
-		seen[key] = struct{}{}
-		if err := checkParameter(key, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkParameter(key, encoded string) error {
-	value, err := url.PathUnescape(encoded)
-	if err != nil || value == "" {
-		return fmt.Errorf("query parameter %s has no value, or one that is not percent-encoded right", key)
-	}
-	var allowed []string
-	switch key {
-	case "sslmode":
-		allowed = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
-	case "target_session_attrs":
-		allowed = []string{"any", "read-write", "read-only", "primary", "standby", "prefer-standby"}
-	case "sslcert", "sslkey":
-		if _, err := os.Stat(value); err != nil {
-			return fmt.Errorf("the file that query parameter %s names cannot be read", key)
-		}
-	case "sslrootcert":
-		if _, err := os.Stat(value); err != nil && value != "system" {
-			return fmt.Errorf("the file that query parameter %s names cannot be read", key)
-		}
-	}
-	if allowed != nil && !slices.Contains(allowed, value) {
-		return fmt.Errorf("query parameter %s must be one of %s", key, strings.Join(allowed, ", "))
-	}
-	return nil
 }
 
 // checkIdentifier reports why name cannot be an identifier of PostgreSQL, which

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/caddygate/ratelimit/internal/pg"
 	"github.com/caddygate/ratelimit/internal/servertest"
 )
 
@@ -140,7 +141,7 @@ func TestRedactKnowsNoWords(t *testing.T) {
 	for _, err := range []error{
 		errors.New("5ecret"), &pgconn.PgError{Code: "5ecret", Message: "5ecret"}, &pgconn.PgError{Code: "XX000", Message: "5ecret"},
 	} {
-		require.NotContains(t, redact(err).Error(), "5ecret")
+		require.NotContains(t, pg.Describe(err).Error(), "5ecret")
 	}
 }
 

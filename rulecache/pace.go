@@ -24,21 +24,34 @@ func (p *pace) ended(start time.Time, took time.Duration, err error) {
 	}
 }
 
-// next returns when to load again: when the table is due to be polled, and as
-// soon as may be where a change is known of. Failures wait ever longer from
-// their end on. Chance, of 0 to 1, spreads the loads of many gateways over the
-// time before one is due.
-func (p *pace) next(refresh time.Duration, changed bool, chance float64) time.Time {
-	poll := spread(refresh, chance/2)
-	wait, soonest := poll, max(p.gap, 2*p.took)
+// changeSpread is over which time gateways spread what all of them are told at once.
+const changeSpread = 250 * time.Millisecond
+
+// next returns when to load again: when the table is due to be polled, and soon
+// after a change became known, whose time is zero where there was none. Failures
+// wait ever longer from their end on. Chance, of 0 to 1, spreads the loads of many
+// gateways.
+func (p *pace) next(poll time.Duration, changed time.Time, chance float64) time.Time {
+	poll = spread(poll, chance/2)
+	due, soonest := p.start.Add(poll), max(p.gap, 2*p.took)
 	if p.failures > 0 {
-		wait = p.took + min(poll, spread(backoff(p.failures-1, p.most), chance))
+		due = p.start.Add(p.took + min(poll, spread(backoff(p.failures-1, p.most), chance)))
 		soonest = max(p.gap, p.took)
 	}
-	if changed {
-		wait = 0
+	if !changed.IsZero() {
+		due = earlier(due, changed.Add(time.Duration(chance*float64(changeSpread))))
 	}
-	return p.start.Add(max(wait, soonest))
+	if first := p.start.Add(soonest); due.Before(first) {
+		return first
+	}
+	return due
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // spread shortens a wait by up to a fifth, as chance of 0 to 1 has it, so that

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/caddygate/ratelimit/internal/pg"
 )
 
 // firstListenTimeout bounds how long the first load waits for the listener.
@@ -14,38 +16,45 @@ const firstListenTimeout = time.Second
 
 // timing is what tests set to other values.
 type timing struct {
-	now        func() time.Time
-	chance     func() float64
-	gap        time.Duration
-	backoff    time.Duration
+	now     func() time.Time
+	chance  func() float64
+	gap     time.Duration
+	backoff time.Duration
+	// proof is how long a proof may take; 0: as the refresh has it.
+	proof      time.Duration
 	storeEvery time.Duration
+	// storeSpread is over which time gateways with one storage spread their writes.
+	storeSpread time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
 		now: time.Now, chance: rand.Float64,
-		gap: 500 * time.Millisecond, backoff: 5 * time.Second, storeEvery: time.Minute,
+		gap: 500 * time.Millisecond, backoff: 5 * time.Second,
+		storeEvery: time.Minute, storeSpread: 10 * time.Second,
 	}
 }
 
 // poller is the goroutine of a Source, and what it remembers between two runs.
 // Its fields belong to that goroutine, but for the channels.
 type poller struct {
-	source *Source
-	table  string
-	timing timing
+	source  *Source
+	options Options
+	timing  timing
 
-	// woken is told of notifications, asked of changes by the Source's users.
+	// woken is told of changes, asked of wishes of the Source's users, and proved of
+	// each proof that changes are announced.
 	woken, asked chan struct{}
 	// keeping is asked to write the rules down now, and closes what it is sent. Unkept
 	// tells whether that may be needed.
 	keeping chan chan struct{}
 	unkept  atomic.Bool
+	proved  chan time.Time
 
 	pace     pace
 	keeper   keeper
 	mark     string
-	changed  bool
+	changed  time.Time // when a change became known that was not read yet; or zero
 	listener *listener
 	pollOnly fault
 	stored   *storedRead // of this run; nil where the store was not asked
@@ -53,17 +62,17 @@ type poller struct {
 	observing sync.Mutex
 }
 
-func newPoller(source *Source, table string) *poller {
+func newPoller(source *Source, options Options) *poller {
 	return &poller{
-		source: source, table: table, timing: defaultTiming(),
-		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1), keeping: make(chan chan struct{}),
+		source: source, options: options, timing: defaultTiming(),
+		woken: make(chan struct{}, 1), asked: make(chan struct{}, 1), proved: make(chan time.Time), keeping: make(chan chan struct{}),
 	}
 }
 
 // run listens and loads until ctx ends. Tried is called after the first load.
 func (p *poller) run(ctx context.Context, tried func()) {
 	p.pace = pace{gap: p.timing.gap, most: p.timing.backoff}
-	p.keeper.every = p.timing.storeEvery
+	p.keeper.every, p.keeper.spread = p.timing.storeEvery, p.timing.storeSpread
 	p.restore(ctx)
 	p.relisten(ctx)
 	p.awaitListener(ctx)
@@ -99,7 +108,7 @@ func (p *poller) wait(ctx context.Context) bool {
 	for {
 		p.relisten(ctx)
 		now := p.timing.now()
-		due := p.pace.next(p.source.settings().Refresh, p.changed, chance)
+		due := p.pace.next(p.interval(), p.changed, chance)
 		if p.source.anyoneAsks() || !due.After(now) {
 			return ctx.Err() == nil
 		}
@@ -109,6 +118,38 @@ func (p *poller) wait(ctx context.Context) bool {
 		if !p.event(ctx, due.Sub(now)) {
 			return false
 		}
+	}
+}
+
+// announcedPolls is how many times rarer polls are while it is proved twice in each
+// refresh that changes are announced.
+const announcedPolls = 10
+
+// interval returns the longest time between two polls.
+func (p *poller) interval() time.Duration {
+	refresh := p.source.settings().Refresh
+	if p.source.listening() {
+		return announcedPolls * refresh
+	}
+	return refresh
+}
+
+// note takes over that a change became known.
+func (p *poller) note() {
+	if p.changed.IsZero() {
+		p.changed = p.timing.now()
+	}
+}
+
+// confirm counts a proof, unless a change was announced before it.
+func (p *poller) confirm(at time.Time) {
+	select {
+	case <-p.woken:
+		p.note()
+	default:
+	}
+	if p.changed.IsZero() {
+		p.source.confirm(at)
 	}
 }
 
@@ -125,7 +166,9 @@ func (p *poller) event(ctx context.Context, most time.Duration) bool {
 		return false
 	case <-timer.C:
 	case <-p.woken:
-		p.changed = true
+		p.note()
+	case at := <-p.proved:
+		p.confirm(at)
 	case <-p.asked:
 	case <-ended:
 		p.ended()
@@ -141,13 +184,13 @@ func (p *poller) event(ctx context.Context, most time.Duration) bool {
 // load loads the table once and tells everyone how it went.
 func (p *poller) load(ctx context.Context) {
 	asking := p.source.takeAsking()
-	p.changed = false
+	p.changed = time.Time{}
 	select {
 	case <-p.woken:
 	default:
 	}
 	start := p.timing.now()
-	found, err := p.read(ctx)
+	found, err := p.read(ctx, len(asking) > 0)
 	took := p.timing.now().Sub(start)
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -157,33 +200,45 @@ func (p *poller) load(ctx context.Context) {
 	}
 	for _, answer := range asking {
 		if err != nil {
-			answer <- fmt.Errorf("loading rules: %w", redact(err))
+			answer <- fmt.Errorf("loading rules: %w", p.options.redact(err))
 		} else {
 			answer <- nil
 		}
 	}
 }
 
-// read reads the table over a connection of its own.
-func (p *poller) read(ctx context.Context) (result, error) {
-	s, err := p.dialing(nil).connect(ctx)
+// read reads the table over a connection of its own, where it is forced to also
+// where the table has not changed.
+func (p *poller) read(ctx context.Context, forced bool) (result, error) {
+	s, err := p.dialing(nil).Connect(ctx)
 	if err != nil {
 		return result{}, err
 	}
-	defer s.close()
-	return reading{table: p.table, maxRules: p.source.settings().MaxRules, known: p.mark}.read(ctx, s)
+	defer s.Close()
+	r := p.reading()
+	if !forced {
+		r.known = p.mark
+	}
+	return r.read(ctx, s)
+}
+
+// reading says what to read under the settings in force.
+func (p *poller) reading() reading {
+	table, _ := p.options.identifier() // checked when the Source was made
+	return reading{table: table, maxRules: p.source.settings().MaxRules}
 }
 
 // dialing says how to connect under the settings in force.
-func (p *poller) dialing(notify func()) dialing {
-	return dialing{config: p.source.config, refresh: p.source.settings().Refresh, notify: notify}
+func (p *poller) dialing(notify func()) pg.Dialing {
+	return pg.Dialing{Address: p.options.address(), Refresh: p.source.settings().Refresh, Notify: notify}
 }
 
 // report puts what was read in force, and tells how it went.
 func (p *poller) report(found result, err error, took time.Duration) {
 	if err != nil {
-		if p.source.failed(redact(err)) {
-			p.observe(Event{Kind: EventFailed, Err: redact(err)})
+		why := p.options.redact(err)
+		if p.source.failed(why) {
+			p.observe(Event{Kind: EventFailed, Err: why})
 		}
 		return
 	}
@@ -211,10 +266,11 @@ func (p *poller) publish(rules *builder) bool {
 	}
 	last := p.source.Snapshot()
 	rules.keep(last)
-	snapshot := rules.snapshot(p.timing.now())
+	now := p.timing.now()
+	snapshot := rules.snapshot(now)
 	p.unkept.Store(true)
 	p.source.publish(snapshot)
-	p.keeper.changed(snapshot)
+	p.keeper.changed(snapshot, now, p.timing.chance())
 	p.unkept.Store(p.keeper.pending || p.keeper.writing != nil)
 	return last == nil || last.hash != snapshot.hash || last.rejected != snapshot.rejected
 }

@@ -22,7 +22,8 @@ const (
 	columnCount
 )
 
-// firstOptionalColumn is where the columns begin that a table need not have.
+// firstOptionalColumn is where the columns begin that a table need not have. Nor
+// need it have an id.
 const firstOptionalColumn = columnAlgorithm
 
 // columnNames returns the name of each column.
@@ -38,7 +39,7 @@ func columnNames() [columnCount]string {
 type row [columnCount][]byte
 
 // add makes a rule of r, or counts it as rejected. Rows come in the order of
-// their ids, so that of two for one pair the later one wins.
+// their ids, or else of their values, so that of two for one pair the later one wins.
 func (b *builder) add(r *row) {
 	pair := Pair{Tenant: string(r[columnTenant]), Route: string(r[columnRoute])}
 	if err := pair.check(); err != nil {
@@ -59,7 +60,7 @@ func (b *builder) add(r *row) {
 	if b.rules.set(pair, rule) {
 		b.reject(Rejection{
 			ID: string(r[columnID]), Route: pair.Route,
-			Reason: "duplicate: a row with a lower id has the same tenant and route, and is passed over",
+			Reason: "duplicate: another row, which comes before it by its id or else by its values, has the same tenant and route, and is passed over",
 		})
 	}
 }

@@ -7,6 +7,7 @@ package rulecache
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -74,6 +75,8 @@ func (p Pair) check() error {
 		return errors.New("the tenant is not valid UTF-8")
 	case utf8.RuneCountInString(p.Tenant) > maxNameLength:
 		return fmt.Errorf("the tenant is over-long: allowed are up to %d characters", maxNameLength)
+	case strings.TrimSpace(p.Tenant) != p.Tenant:
+		return errors.New("the tenant begins or ends with white space, which no request's tenant does")
 	case p.Route == Wildcard || limit.ValidRoute(p.Route):
 		return nil
 	case p.Route == "":

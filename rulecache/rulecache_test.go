@@ -97,7 +97,7 @@ func TestSnapshot(t *testing.T) {
 	require.Zero(t, none.Len())
 	require.True(t, none.LoadedAt().IsZero())
 	require.False(t, none.HasTenant("t1"))
-	require.Equal(t, snapshot(t).Hash(), none.Hash())
+	require.Empty(t, none.Hash())
 	count, _ := none.Rejected()
 	require.Zero(t, count)
 
@@ -129,6 +129,7 @@ func TestPace(t *testing.T) {
 		took     time.Duration
 		failures int
 		changed  bool
+		after    time.Duration
 		chance   float64
 		want     time.Duration
 	}{
@@ -136,6 +137,10 @@ func TestPace(t *testing.T) {
 		"a poll, at the latest":            {chance: 1, want: 27 * time.Second},
 		"a change":                         {changed: true, want: 500 * time.Millisecond},
 		"a change after a long load":       {changed: true, took: 2 * time.Second, want: 4 * time.Second},
+		"a change in a quiet time":         {changed: true, after: 10 * time.Second, want: 10 * time.Second},
+		"such a change, at the latest":     {changed: true, after: 10 * time.Second, chance: 1, want: 10*time.Second + 250*time.Millisecond},
+		"a change in a storm, with luck":   {changed: true, chance: 0, want: 500 * time.Millisecond},
+		"a change in a storm, without":     {changed: true, chance: 1, want: 500 * time.Millisecond},
 		"a poll after a very long load":    {took: 20 * time.Second, want: 40 * time.Second},
 		"the first failure":                {failures: 1, want: 500 * time.Millisecond},
 		"a failure that took long":         {failures: 1, took: 15 * time.Second, want: 15 * time.Second},
@@ -149,11 +154,15 @@ func TestPace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := pace{gap: 500 * time.Millisecond, most: 5 * time.Second, start: start, took: test.took, failures: test.failures}
-			require.Equal(t, test.want, p.next(30*time.Second, test.changed, test.chance).Sub(start))
+			changed := time.Time{}
+			if test.changed {
+				changed = start.Add(test.after)
+			}
+			require.Equal(t, test.want, p.next(30*time.Second, changed, test.chance).Sub(start))
 		})
 	}
 	p := pace{gap: 500 * time.Millisecond, most: 5 * time.Second, start: start, failures: 100}
-	require.Equal(t, 800*time.Millisecond, p.next(time.Second, false, 0).Sub(start), "never later than a poll")
+	require.Equal(t, 800*time.Millisecond, p.next(time.Second, time.Time{}, 0).Sub(start), "never later than a poll")
 }
 
 func TestSettingsBounds(t *testing.T) {

@@ -13,7 +13,7 @@ var schema string
 
 // Schema returns the SQL that makes the table of rules, with its optional
 // columns, and the trigger that notifies the channel of every change. It runs
-// in psql as it is. The names are those of Options and Settings, taken as they
+// in psql as it is, and again: a table that is there stays as it is. The names are those of Options and Settings, taken as they
 // are; "" is the default of each.
 func Schema(table, channel string) string {
 	parts := strings.Split(Options{Table: table}.table(), ".")
@@ -52,4 +52,13 @@ func quoteLiteral(text string) string {
 		return "E" + quoted
 	}
 	return quoted
+}
+
+// quoteShell returns text as one word of a shell.
+func quoteShell(text string) string {
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune("'\"`$&;|<>()\\*?[]#~!{}", r) }
+	if strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -83,11 +83,12 @@ func (s Settings) complete() Settings {
 	return s
 }
 
-// Store keeps one snapshot between two runs of the process. Both methods end
+// Store keeps one snapshot between two runs of the process. Several gateways may
+// share it, whose snapshots are of the same table. Both methods end
 // soon after their context does; where they do not, the Source goes on without.
 type Store interface {
-	// Load returns what Save kept last, and an error that wraps fs.ErrNotExist,
-	// or nothing and no error, where that is nothing.
+	// Load returns what Save kept last, whoever called it, and an error that wraps
+	// fs.ErrNotExist where that is nothing.
 	Load(ctx context.Context) ([]byte, error)
 	// Save replaces what is kept, whole or not at all.
 	Save(ctx context.Context, snapshot []byte) error

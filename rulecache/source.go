@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // stopTimeout bounds how long the end of a Source is waited for.
@@ -21,7 +19,6 @@ var ErrNotRunning = errors.New("the rule source is not running")
 // name the same table, and outlives each: what belongs to one configuration is
 // in Settings. It is safe for concurrent use.
 type Source struct {
-	config   *pgconn.Config
 	poller   *poller
 	snapshot atomic.Pointer[Snapshot]
 
@@ -57,21 +54,16 @@ func (a *attempt) left(most time.Duration) time.Duration {
 // user is one Start that was not stopped yet.
 type user struct{ settings Settings }
 
-// NewSource makes a Source that does nothing yet: it only reads the options,
-// and the files for TLS that they name.
+// NewSource makes a Source that does nothing yet: it only checks the options, and
+// the files for TLS that they name.
 func NewSource(o Options) (*Source, error) {
-	config, err := o.config()
-	if err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	table, err := o.identifier()
-	if err != nil {
-		return nil, err
-	}
-	s := &Source{config: config, latest: Settings{}.complete(), ended: make(chan struct{})}
+	s := &Source{latest: Settings{}.complete(), ended: make(chan struct{})}
 	s.attempt.Store(&attempt{ended: make(chan struct{})})
 	close(s.ended)
-	s.poller = newPoller(s, table)
+	s.poller = newPoller(s, o)
 	return s, nil
 }
 
@@ -158,13 +150,16 @@ func (s *Source) Status() Status {
 	status.Running = len(s.users) > 0
 	status.Rules = snapshot.Len()
 	status.Rejected, _ = snapshot.Rejected()
+	if snapshot == nil {
+		return status
+	}
 	status.Hash = snapshot.Hash()
 	since := status.LastSuccess
 	if since.IsZero() {
 		since = snapshot.LoadedAt()
 	}
 	if !since.IsZero() {
-		status.Age = s.poller.timing.now().Sub(since)
+		status.Age = max(0, s.poller.timing.now().Sub(since))
 	}
 	return status
 }
@@ -320,14 +315,29 @@ func (s *Source) succeeded(now time.Time) bool {
 	return recovered
 }
 
-func (s *Source) setListening(listening bool) {
+// confirm notes that what is in force was still the table at that time, where no
+// load has failed since.
+func (s *Source) confirm(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Listening = listening
+	if s.status.Failures == 0 && !s.status.LastSuccess.IsZero() && at.After(s.status.LastSuccess) {
+		s.status.LastSuccess = at
+	}
 }
 
-func (s *Source) setPollOnly(why string) {
+// setListening notes whether changes are announced, or why they cannot be; "" where
+// that may be so only for now. It reports whether that is news.
+func (s *Source) setListening(listening bool, why fault) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.PollOnly = why
+	news = s.status.Listening != listening || s.status.PollOnly != string(why)
+	s.status.Listening, s.status.PollOnly = listening, string(why)
+	return news
+}
+
+// listening reports whether changes are announced.
+func (s *Source) listening() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status.Listening
 }

@@ -66,12 +66,30 @@ func (s *Snapshot) encode() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
+// storedHeadBytes is more than what encode writes before the rules.
+const storedHeadBytes = 512
+
+// outdates reports whether text, which was stored, makes it needless to store s: it
+// has the same rules, or those of a later time, which has come. Only its head is
+// looked at, but it must be whole.
+func outdates(text []byte, s *Snapshot, now time.Time) bool {
+	head, _, found := bytes.Cut(text[:min(len(text), storedHeadBytes)], []byte(`"rules":[`))
+	if !found || !bytes.HasSuffix(text, []byte("]}")) {
+		return false
+	}
+	var stored storedSnapshot
+	if err := json.Unmarshal(append(bytes.Clone(head), `"rules":[]}`...), &stored); err != nil || stored.Version != storedVersion {
+		return false
+	}
+	return stored.Hash == s.hash || stored.LoadedAt.After(s.loadedAt) && !stored.LoadedAt.After(now)
+}
+
 // decode reads what encode wrote. Whatever does not add up refuses it whole,
 // because half a set of rules is worse than the defaults.
 func decode(text []byte, maxRules int) (*Snapshot, error) {
 	var stored storedSnapshot
 	if err := json.Unmarshal(text, &stored); err != nil {
-		return nil, errors.New("it is not the JSON of a snapshot")
+		return nil, errors.New("it is empty, cut off or not the JSON of a snapshot")
 	}
 	switch {
 	case stored.Version != storedVersion:

@@ -1,4 +1,4 @@
-package rulecache
+package pg
 
 import (
 	"context"
@@ -16,11 +16,6 @@ const (
 	// not put off the next.
 	minPatience = 2 * time.Second
 	maxPatience = 5 * time.Second
-	// answerTimeout bounds the wait for the first row of a query over the table,
-	// and from there on for more.
-	answerTimeout = 15 * time.Second
-	// pingTimeout bounds the answer that shows that a session is alive.
-	pingTimeout = time.Second
 	// closeTimeout bounds the good-bye to the server.
 	closeTimeout = time.Second
 )
@@ -28,13 +23,15 @@ const (
 // rowsPerCheck is after how many rows a query is seen to make progress.
 const rowsPerCheck = 256
 
-// session is one connection to PostgreSQL. It speaks the simple protocol only,
-// which every pooler passes on.
-type session struct {
-	conn     *pgconn.PgConn
-	patience time.Duration
+// Session is one connection to PostgreSQL. It speaks the simple protocol only,
+// which every pooler passes on. It is for one goroutine.
+type Session struct {
+	// Conn is the connection.
+	Conn *pgconn.PgConn
+	// Patience is how long to wait for what only looks at the catalog.
+	Patience time.Duration
 
-	// sockets are what close may have to cut: pgconn goes on with a connection
+	// sockets are what Close may have to cut: pgconn goes on with a connection
 	// in the background, for up to 15 seconds, after an operation on it failed.
 	mu      sync.Mutex
 	sockets []net.Conn
@@ -42,41 +39,47 @@ type session struct {
 	end     context.CancelFunc
 }
 
-// dialing says how to open a session.
-type dialing struct {
-	config  *pgconn.Config
-	refresh time.Duration
-	// notify, where it is not nil, is called for each notification that arrives
+// Dialing says how to open a session.
+type Dialing struct {
+	// Address is read anew for each session.
+	Address Address
+	// Refresh is how often the session's work is done. Where that is often, the
+	// session is less patient, so that one that hangs does not put off the next.
+	Refresh time.Duration
+	// Notify, where it is not nil, is called for each notification that arrives
 	// during an operation on the session.
-	notify func()
+	Notify func()
 }
 
-// connect opens a session.
-func (d dialing) connect(ctx context.Context) (*session, error) {
-	s := &session{patience: min(max(d.refresh/4, minPatience), maxPatience)}
+// Connect opens a session.
+func (d Dialing) Connect(ctx context.Context) (*Session, error) {
+	config, err := d.Address.Config()
+	if err != nil {
+		return nil, Error("the address of the database: " + err.Error())
+	}
+	s := &Session{Patience: min(max(d.Refresh/4, minPatience), maxPatience)}
 	s.life, s.end = context.WithCancel(context.Background())
-	config := d.config.Copy()
-	config.ConnectTimeout = s.patience
+	config.ConnectTimeout = s.Patience
 	config.DialFunc = s.dial
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "caddy_rate_limit"
 	}
-	if d.notify != nil {
-		config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { d.notify() }
+	if d.Notify != nil {
+		config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { d.Notify() }
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience*time.Duration(1+len(config.Fallbacks)))
+	ctx, cancel := context.WithTimeout(ctx, s.Patience*time.Duration(1+len(config.Fallbacks)))
 	defer cancel()
 	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		s.cut()
 		return nil, err
 	}
-	s.conn = conn
+	s.Conn = conn
 	return s, nil
 }
 
-func (s *session) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *Session) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
@@ -97,21 +100,21 @@ func (s *session) dial(ctx context.Context, network, address string) (net.Conn, 
 	return socket, nil
 }
 
-// close says good-bye and waits until nothing of the session is left.
-func (s *session) close() {
+// Close says good-bye and waits until nothing of the session is left.
+func (s *Session) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = s.conn.Close(ctx)
+	_ = s.Conn.Close(ctx)
 	select {
-	case <-s.conn.CleanupDone():
+	case <-s.Conn.CleanupDone():
 	case <-ctx.Done():
 	}
 	s.cut()
-	<-s.conn.CleanupDone()
+	<-s.Conn.CleanupDone()
 }
 
 // cut closes every socket of the session and opens no more.
-func (s *session) cut() {
+func (s *Session) cut() {
 	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,17 +123,18 @@ func (s *session) cut() {
 	}
 }
 
-// query runs sql, which may be several statements, and hands each row to each.
+// Query runs sql, which may be several statements, and hands each row to each.
 // The values are valid until each returns. It fails where the server makes no
-// progress for the time given. Only without an error have all rows been seen.
-func (s *session) query(ctx context.Context, sql string, patience time.Duration, each func(result int, values [][]byte)) error {
+// progress, a result or many rows, for the time given. Only without an error have all rows been seen.
+func (s *Session) Query(ctx context.Context, sql string, patience time.Duration, each func(result int, values [][]byte)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(patience, func() { cancel(errSlow) })
+	timer := time.AfterFunc(patience, func() { cancel(ErrSlow) })
 	defer timer.Stop()
 
-	results := s.conn.Exec(ctx, sql)
+	results := s.Conn.Exec(ctx, sql)
 	for result := 0; results.NextResult(); result++ {
+		timer.Reset(patience)
 		rows := results.ResultReader()
 		for seen := 1; rows.NextRow(); seen++ {
 			each(result, rows.Values())
@@ -140,18 +144,20 @@ func (s *session) query(ctx context.Context, sql string, patience time.Duration,
 		}
 	}
 	err := results.Close()
-	if err != nil && context.Cause(ctx) == errSlow { //nolint:errorlint // a cause is never wrapped
-		return errSlow
+	if err != nil && context.Cause(ctx) == ErrSlow { //nolint:errorlint // a cause is never wrapped
+		return ErrSlow
 	}
 	return err
 }
 
-// columns returns the names of the columns of the last of the statements in sql.
-func (s *session) columns(ctx context.Context, sql string, each func(values [][]byte)) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
+// Columns runs sql, which looks at the catalog only, and returns the names of the
+// columns of its last statement. Each is handed the rows of all. It fails where
+// that takes longer than the time given.
+func (s *Session) Columns(ctx context.Context, sql string, patience time.Duration, each func(values [][]byte)) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var names []string
-	results := s.conn.Exec(ctx, sql)
+	results := s.Conn.Exec(ctx, sql)
 	for results.NextResult() {
 		rows := results.ResultReader()
 		names = names[:0]
