@@ -259,7 +259,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 			var err error
 			if who, err = zone.visitor(r, current.repl); err != nil {
 				if !h.Shadow {
-					return zone, http.StatusBadRequest, err
+					return zone, invalidStatus(err), err
 				}
 				zone.counts.count(outcomeInvalid, limit.SourceNone)
 				current.turnAway(outcomeInvalid, zone)

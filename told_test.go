@@ -2,6 +2,8 @@ package ratelimit
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -135,4 +137,37 @@ func TestH10Waits(t *testing.T) {
 	require.EqualValues(t, math.MaxInt64/int64(time.Millisecond)+1, roundedUp(math.MaxInt64, time.Millisecond))
 	require.Equal(t, []int64{0, 0, 1, 1, 2}, []int64{wholeSeconds(-1), wholeSeconds(0), wholeSeconds(1), wholeSeconds(time.Second), wholeSeconds(time.Second + 1)})
 	require.Equal(t, time.Duration(limit.MaxWait), jittered(limit.MaxWindow, 100, func() float64 { return 1 }))
+}
+
+// TestK15EarlyData sends requests whose handshake is not complete: none that is
+// limited by its address shares a bucket with others, or gets 401.
+func TestK15EarlyData(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]string{
+		"tenant":    `{"tenant":"{http.request.remote.host}","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
+		"client_ip": `{"tenant":"{http.vars.client_ip}","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
+		"guest":     `{"guest":"ip","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
+		"zone":      `{"rate_limits":{"z":{"key":"{http.request.remote.host}","window":"1h","max_events":1}}}`,
+	} {
+		h, err := provision(t, "{}", handler)
+		require.NoError(t, err)
+		send := func(address string, complete bool) int {
+			r := httptest.NewRequest(http.MethodGet, "https://x/", http.NoBody)
+			r.RemoteAddr, r.TLS = address+":5000", &tls.ConnectionState{HandshakeComplete: complete}
+			w := httptest.NewRecorder()
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
+			var failed caddyhttp.HandlerError
+			if errors.As(err, &failed) {
+				return failed.StatusCode
+			}
+			require.NoError(t, err)
+			return 200
+		}
+		for _, address := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+			require.Equal(t, http.StatusTooEarly, send(address, false), name)
+			require.Equal(t, 200, send(address, true), name)
+			require.Equal(t, 429, send(address, true), name)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -20,7 +21,7 @@ func (h *Handler) turnAway(w http.ResponseWriter, r *http.Request, current *answ
 		w.Header().Set("WWW-Authenticate", challenge)
 		return current.close(w, r, http.StatusUnauthorized, reason)
 	}
-	return current.close(w, r, http.StatusBadRequest, reason)
+	return current.close(w, r, invalidStatus(reason), reason)
 }
 
 // turnCostAway answers a request whose cost is unknown. It passes where none of
@@ -38,6 +39,22 @@ func (h *Handler) turnCostAway(w http.ResponseWriter, r *http.Request, current *
 		return current.passFree(w, r, next)
 	}
 	return current.close(w, r, http.StatusBadRequest, reason)
+}
+
+// errEarly is why a request is answered with 425.
+var errEarly = errors.New("the request came before its TLS handshake was complete, and the address it is limited by may not be its own")
+
+// early reports whether the request's address may be another's: data that QUIC takes
+// before a handshake is complete needs no answer to get here.
+func early(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
+
+// invalidStatus is the status of a request that is invalid for a reason. After 425
+// a client sends it again.
+func invalidStatus(reason error) int {
+	if errors.Is(reason, errEarly) {
+		return http.StatusTooEarly
+	}
+	return http.StatusBadRequest
 }
 
 // outcomeOf is what a request is counted as that ends with a status of ours.
