@@ -272,7 +272,7 @@ var (
 	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; absent while none are known.")
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1; absent while none are known.", "hash")
 	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
-	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
+	keysDesc        = stateDesc("keys", "Entries that are kept in memory, also those of buckets that are full again, by store.", "store")
 )
 
 func stateDesc(name, help string, labels ...string) *prometheus.Desc {

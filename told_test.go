@@ -145,7 +145,7 @@ func TestK15EarlyData(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]string{
 		"tenant":    `{"tenant":"{http.request.remote.host}","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
-		"client_ip": `{"tenant":"{http.vars.client_ip}","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
+		"client_ip": `{"routes":["k15"],"tenant":"{http.vars.client_ip}","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
 		"guest":     `{"guest":"ip","limits":[{"capacity":1,"refill_per_second":0.001}]}`,
 		"zone":      `{"rate_limits":{"z":{"key":"{http.request.remote.host}","window":"1h","max_events":1}}}`,
 	} {
