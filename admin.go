@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,7 +91,11 @@ func (c *adminCall) serve(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", strings.Join(methods, ", "))
 		return apiError(http.StatusMethodNotAllowed, "%s does not take %.20q: allowed is %s", c.path, r.Method, strings.Join(methods, ", "))
 	}
-	query, err := newAdminQuery(r.URL.RawQuery, c.allow)
+	raw, err := c.parameters(w, r)
+	if err != nil {
+		return apiError(http.StatusBadRequest, "%w", err)
+	}
+	query, err := newAdminQuery(raw, c.allow)
 	if err != nil {
 		return apiError(http.StatusBadRequest, "%w", err)
 	}
@@ -108,10 +114,33 @@ func (c *adminCall) serve(w http.ResponseWriter, r *http.Request) error {
 
 // methods are those that the call takes.
 func (c *adminCall) methods() []string {
-	if c.method == http.MethodGet {
-		return []string{http.MethodGet, http.MethodHead}
+	switch {
+	case c.method != http.MethodGet:
+		return []string{c.method}
+	case c.namesTenant():
+		return []string{http.MethodGet, http.MethodHead, http.MethodPost}
 	}
-	return []string{c.method}
+	return []string{http.MethodGet, http.MethodHead}
+}
+
+// namesTenant reports whether a parameter may be a secret. Caddy logs the URI of
+// every admin call, so that such parameters may stand in the body, too.
+func (c *adminCall) namesTenant() bool { return slices.Contains(c.allow, "tenant") }
+
+// mostParameters is how many bytes of parameters a body may have.
+const mostParameters = 64 << 10
+
+// parameters returns those of the URI and of a form in the body.
+func (c *adminCall) parameters(w http.ResponseWriter, r *http.Request) (string, error) {
+	const form = "application/x-www-form-urlencoded"
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); !c.namesTenant() || media != form {
+		return r.URL.RawQuery, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostParameters))
+	if err != nil {
+		return "", fmt.Errorf("reading the parameters in the body, of which %d bytes are allowed: %w", mostParameters, err)
+	}
+	return strings.Trim(r.URL.RawQuery+"&"+string(body), "&"), nil
 }
 
 // partial is an answer that tells of a failure, too.

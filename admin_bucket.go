@@ -81,7 +81,7 @@ func waitMillis(d time.Duration) int64 {
 	if d == limit.Never {
 		return -1
 	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	return roundedUp(d, time.Millisecond)
 }
 
 // price is what the request that is asked about costs: where the handler reads it

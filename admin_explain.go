@@ -91,7 +91,7 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 		answer.Routes = append(answer.Routes, zone.name)
 	}
 	if who.means != standingLimited {
-		answer.Next = ended(who.means)
+		answer.Next = ended(who.means, e.handler.Shadow)
 		return answer
 	}
 	for _, candidate := range answer.Candidates {

@@ -21,12 +21,16 @@ type nextAnswer struct {
 // outcomeUnknown is the outcome where the query does not name one bucket.
 const outcomeUnknown = "unknown"
 
-// ended is what a request gets for whose it is.
-func ended(means standing) nextAnswer {
+// ended is what a request gets for whose it is. A directive in shadow lets it pass.
+func ended(means standing, shadow bool) nextAnswer {
 	if means == standingFree {
 		return nextAnswer{Outcome: outcomeWords[outcomeAllowed], Status: http.StatusOK}
 	}
-	return nextAnswer{Outcome: outcomeWords[outcomeUnauthorized], Status: http.StatusUnauthorized}
+	status := http.StatusUnauthorized
+	if shadow {
+		status = http.StatusOK
+	}
+	return nextAnswer{Outcome: outcomeWords[outcomeUnauthorized], Status: status}
 }
 
 // next tells what ServeHTTP would do with the visitor's next request, in the same

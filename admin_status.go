@@ -54,6 +54,7 @@ type errorStatus struct {
 	Reason     string    `json:"reason"`
 	At         time.Time `json:"at"`
 	AgoSeconds float64   `json:"ago_seconds"`
+	Words      string    `json:"words,omitempty"`
 }
 
 // rulesStatus is how the rules in PostgreSQL fare.
@@ -144,7 +145,7 @@ func (a *App) fallbackWord() string {
 func nodesOf(status redisbucket.Status) []nodeStatus {
 	if len(status.Nodes) == 0 {
 		return []nodeStatus{newNodeStatus(redisbucket.NodeStatus{
-			Address: status.Address, Breaker: status.Breaker, LastReason: status.LastReason, LastFailure: status.LastFailure,
+			Address: status.Address, Breaker: status.Breaker, LastReason: status.LastReason, LastWords: status.LastWords, LastFailure: status.LastFailure,
 		})}
 	}
 	nodes := make([]nodeStatus, len(status.Nodes))
@@ -158,7 +159,7 @@ func newNodeStatus(status redisbucket.NodeStatus) nodeStatus {
 	node := nodeStatus{Address: status.Address, Breaker: status.Breaker, Connections: status.Connections, Since: timeOrNil(status.Since)}
 	if status.LastReason != "" {
 		node.LastError = &errorStatus{
-			Reason: status.LastReason, At: status.LastFailure.UTC(), AgoSeconds: seconds(time.Since(status.LastFailure)),
+			Reason: status.LastReason, Words: status.LastWords, At: status.LastFailure.UTC(), AgoSeconds: seconds(time.Since(status.LastFailure)),
 		}
 	}
 	return node

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -25,7 +26,7 @@ type charge struct {
 func (c *charge) enforced() bool { return c.bucket.Rule.Mode != limit.Shadow }
 
 // note writes the bucket's part of a decision. Refused is what a refusal is
-// counted as. A bucket that could have given is no part of a refusal.
+// counted as. A bucket that could have given has no part in a refusal.
 func (c *charge) note(decision limit.Decision, state limit.State, refused outcome) {
 	c.state, c.source = state, decision.Source
 	switch {
@@ -40,7 +41,7 @@ func (c *charge) note(decision limit.Decision, state limit.State, refused outcom
 
 // shown reports whether there is anything to tell about the bucket.
 func (c *charge) shown() bool {
-	return c.outcome != outcomeUndecided && c.source != limit.SourceNone
+	return c.source != limit.SourceNone
 }
 
 // answer is all that was decided about one request, however many directives it
@@ -160,17 +161,19 @@ func (a *answer) publish() {
 	a.repl.Map(a.placeholder)
 }
 
-// placeholder gives the values of the handler's placeholders.
+// placeholder gives the values of the handler's placeholders, blank where no bucket
+// was asked.
 func (a *answer) placeholder(name string) (any, bool) {
 	const prefix = "http.rate_limit."
 	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
 		return nil, false
 	}
+	name = name[len(prefix):]
 	if len(a.charges) == 0 {
-		return nil, false
+		return "", slices.Contains([]string{"tenant", "route", "remaining", "source", "exceeded.name"}, name)
 	}
 	about := &a.charges[a.about]
-	switch name[len(prefix):] {
+	switch name {
 	case "tenant":
 		return about.tenant, true
 	case "route":

@@ -155,7 +155,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.provisionLimiter(); err != nil {
 		return err
 	}
-	a.metrics, err = registerMetrics(ctx.GetMetricsRegistry(), a)
+	if a.metrics, err = registerMetrics(ctx.GetMetricsRegistry(), a); err == nil {
+		a.releases = append(a.releases, a.metrics.release)
+	}
 	return err
 }
 

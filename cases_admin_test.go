@@ -243,7 +243,7 @@ func TestAdminMethodsAndPaths(t *testing.T) {
 	g := startGateway(t, site("", "rate_limit a {\n"+slow(1)+"\n}\nrespond ok"))
 	g.asked("GET", "/rate_limit/status")
 	for path, allowed := range map[string]string{
-		"/rate_limit/status": "GET, HEAD", "/rate_limit/rules": "GET, HEAD", "/rate_limit/explain": "GET, HEAD",
+		"/rate_limit/status": "GET, HEAD", "/rate_limit/rules": "GET, HEAD, POST", "/rate_limit/explain": "GET, HEAD, POST",
 		"/rate_limit/top": "GET, HEAD", "/rate_limit/bucket": "DELETE", "/rate_limit/rules/refresh": "POST",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {

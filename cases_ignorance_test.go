@@ -301,7 +301,7 @@ func loggedRefusals(t *testing.T, g *gateway) (sum int64) {
 		switch entry.Message {
 		case "rate limit exceeded":
 			sum++
-		case "rate limit exceeded again":
+		case "rate limit exceeded again", "rate limit exceeded by others":
 			sum += entry.Refused
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +61,7 @@ func TestZ3Log(t *testing.T) {
 		for range 6 {
 			g.get("/", "")
 		}
+		eventually(t, 10*time.Second, "the refusal is logged", func() bool { return lineWith(g.log(), `"rate limit exceeded"`) != "" })
 		require.Equal(t, lines, strings.Count(g.log(), `"msg":"rate limit exceeded"`), words)
 		require.Contains(t, lineWith(g.log(), `"rate limit exceeded"`), `"logger":"http.handlers.rate_limit"`)
 	}

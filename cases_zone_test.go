@@ -70,6 +70,7 @@ func TestZonesReadmeCaddyfile(t *testing.T) {
 	wait := refused.field("Retry-After")
 	require.Truef(t, 1 <= wait && wait <= 5, "Retry-After %d", wait)
 	require.Equal(t, 429, g.send(http.MethodPost, "/", nil).status, "the zone without a matcher limits every method")
+	eventually(t, 10*time.Second, "the refusal is logged", func() bool { return lineWith(g.log(), `"rate limit exceeded"`) != "" })
 	log := g.log()
 	require.Contains(t, log, "the options are ignored: all gateways share their limits through redis")
 	line := lineWith(log, `"rate limit exceeded"`)

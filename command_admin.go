@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type adminCommand struct {
 
 // parameterFlags say what the parameters of the calls are.
 var parameterFlags = map[string]string{
-	"tenant": "the tenant, as clients send it; ~guest for the guests",
+	"tenant": "the tenant, as clients send it; ~guest for the guests; - reads it from standard input, as with --stored and --key",
 	"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
 	"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
 	"ip":     "the IP address of a guest",
@@ -95,9 +96,16 @@ func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, fmt.Errorf("finding the address of the admin API: %w", err)
 	}
-	body, err := c.ask(address, c.uri(flags))
+	query, err := c.query(flags, os.Stdin)
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
+	}
+	body, err := c.ask(address, query)
+	if err != nil {
+		if told := failureBody(err); flags.Bool("json") && told != "" {
+			_, _ = fmt.Fprintln(os.Stdout, told) // the error is told in any case
+		}
+		return caddy.ExitCodeFailedStartup, clearError(address, err)
 	}
 	if flags.Bool("json") {
 		_, err = os.Stdout.Write(body)
@@ -110,18 +118,44 @@ func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
 	return caddy.ExitCodeSuccess, nil
 }
 
-// uri is the call with those parameters that were given.
-func (c *adminCommand) uri(flags caddycmd.Flags) string {
+// fromInput in place of a tenant is one that stands on standard input, so that it
+// is in no list of processes.
+const fromInput = "-"
+
+// query is those parameters that were given.
+func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values, error) {
 	query := url.Values{}
 	for _, name := range c.flags {
-		if flags.Changed(name) {
-			query.Set(name, flags.String(name))
+		if !flags.Changed(name) {
+			continue
 		}
+		value := flags.String(name)
+		if value == fromInput && slices.Contains([]string{"tenant", "stored", "key"}, name) {
+			line, err := io.ReadAll(io.LimitReader(input, mostParameters))
+			if value = strings.TrimRight(string(line), "\r\n"); err != nil || value == "" {
+				return nil, fmt.Errorf("--%s -: standard input has no name: %w", name, errors.Join(err, io.ErrUnexpectedEOF))
+			}
+		}
+		query.Set(name, value)
 	}
-	if len(query) == 0 {
-		return c.path
+	return query, nil
+}
+
+// request is the call's method, URI, header and body. Caddy logs the URI of each
+// call, so that a tenant does not stand there.
+func (c *adminCommand) request(query url.Values) (method, uri string, header http.Header, body io.Reader) {
+	switch {
+	case len(query) == 0:
+		return c.method, c.path, nil, nil
+	case !slices.Contains(c.flags, "tenant"):
+		return c.method, c.path + "?" + query.Encode(), nil, nil
 	}
-	return c.path + "?" + query.Encode()
+	method = c.method
+	if method == http.MethodGet {
+		method = http.MethodPost
+	}
+	header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	return method, c.path, header, strings.NewReader(query.Encode())
 }
 
 // answered is what came of a call.
@@ -135,10 +169,10 @@ const commandTimeout = refreshTimeout + 5*time.Second
 
 // ask makes the call, and gives up when no answer comes: Caddy's own client waits
 // for ever.
-func (c *adminCommand) ask(address, uri string) ([]byte, error) {
+func (c *adminCommand) ask(address string, query url.Values) ([]byte, error) {
 	done := make(chan answered, 1)
 	go func() {
-		body, err := c.exchange(address, uri)
+		body, err := c.exchange(address, query)
 		done <- answered{body, err}
 	}()
 	timeout := time.NewTimer(commandTimeout)
@@ -151,17 +185,18 @@ func (c *adminCommand) ask(address, uri string) ([]byte, error) {
 	}
 }
 
-func (c *adminCommand) exchange(address, uri string) ([]byte, error) {
-	response, err := caddycmd.AdminAPIRequest(address, c.method, uri, nil, nil)
+func (c *adminCommand) exchange(address string, query url.Values) ([]byte, error) {
+	method, uri, header, body := c.request(query)
+	response, err := caddycmd.AdminAPIRequest(address, method, uri, header, body)
 	if err != nil {
-		return nil, clearError(address, err)
+		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer of the admin API: %w", err)
 	}
-	return body, nil
+	return answer, nil
 }
 
 // clearError makes a sentence of what Caddy's client says, which is known by its
@@ -172,12 +207,12 @@ func clearError(address string, err error) error {
 		return fmt.Errorf("no Caddy answers at the admin address %s: start it, or say where it is with --address or --config (%w)", address, err)
 	}
 	_, rest, found := strings.Cut(text, "HTTP ")
-	_, body, separated := strings.Cut(rest, ": ")
+	body := failureBody(err)
 	var told struct {
 		Error string `json:"error"`
 	}
 	switch {
-	case !found || !separated:
+	case !found:
 		return err
 	case json.Unmarshal([]byte(body), &told) == nil && told.Error != "":
 		return errors.New(told.Error)
@@ -185,6 +220,13 @@ func clearError(address string, err error) error {
 		return fmt.Errorf("the Caddy at %s does not know this command: it was built without this module, or with an older version", address)
 	}
 	return err
+}
+
+// failureBody is the answer of the admin API that Caddy's client made an error of.
+func failureBody(err error) string {
+	_, rest, _ := strings.Cut(err.Error(), "HTTP ")
+	_, body, _ := strings.Cut(rest, ": ")
+	return body
 }
 
 // printing reads an answer for a function that shows it.

@@ -70,7 +70,7 @@ func (n *nodeStatus) lines() [][]string {
 	}
 	lines := [][]string{{"redis", fmt.Sprintf("%s: %s, connections %d", n.Address, breaker, n.Connections)}}
 	if n.LastError != nil {
-		lines = append(lines, []string{"last error", n.LastError.Reason + ", " + span(n.LastError.AgoSeconds) + " ago"})
+		lines = append(lines, []string{"last error", joined(n.LastError.Reason, n.LastError.Words) + ", " + span(n.LastError.AgoSeconds) + " ago"})
 	}
 	return lines
 }

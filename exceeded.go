@@ -1,13 +1,13 @@
 package ratelimit
 
 import (
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -19,12 +19,13 @@ type exceeded struct {
 	route    string
 	tenant   string // blank unless log_key asks for it
 	remoteIP string
+	clientIP string // behind trusted proxies another than remoteIP
 	wait     time.Duration
 	shadow   bool // whether the request passed all the same
 }
 
 func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP}
+	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": e.clientIP}
 	if e.wait != limit.Never {
 		data["wait"] = e.wait
 	}
@@ -41,7 +42,7 @@ func (e *exceeded) data() map[string]any {
 // wait that the client is told, too.
 func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	c.state.RetryAfter = jittered(c.state.RetryAfter, h.Jitter, rand.Float64)
-	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r)}
+	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r), clientIP: clientIP(r)}
 	if h.LogKey {
 		said.tenant = c.tenant
 	}
@@ -69,7 +70,7 @@ func (h *Handler) emitExceeded(r *http.Request, c *charge) {
 		return
 	}
 	said := exceeded{
-		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r),
+		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r), clientIP: clientIP(r),
 		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
 	}
 	if h.LogKey {
@@ -78,20 +79,15 @@ func (h *Handler) emitExceeded(r *http.Request, c *charge) {
 	h.app.events.offer(c.bucket.Key, said)
 }
 
-// maxWait can still be rounded up to whole seconds.
-const maxWait = math.MaxInt64 - time.Second
-
 // jittered adds to a wait up to the part jitter of it. random returns a number
-// from 0 to below 1. A wait that is none, such as limit.Never, stays.
+// from 0 to below 1; limit.MaxWait is the most. A wait that is none, such as
+// limit.Never, stays.
 func jittered(wait time.Duration, jitter float64, random func() float64) time.Duration {
 	if wait <= 0 || jitter <= 0 {
 		return wait
 	}
 	longer := float64(wait) * (1 + jitter*random())
-	if longer >= float64(maxWait) {
-		return maxWait
-	}
-	return time.Duration(longer)
+	return time.Duration(min(longer, float64(limit.MaxWait)))
 }
 
 // remoteIP returns the address of the connection's other end without its port,
@@ -102,4 +98,11 @@ func remoteIP(r *http.Request) string {
 		return r.RemoteAddr
 	}
 	return host
+}
+
+// clientIP returns the address of the client, which behind trusted proxies is the
+// one that they tell.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
 }

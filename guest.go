@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 )
 
@@ -57,8 +56,7 @@ var processSecret = sync.OnceValue(func() []byte {
 
 // of returns the name of the guest's bucket.
 func (s *guestSource) of(r *http.Request) string {
-	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	return s.name(text)
+	return s.name(clientIP(r))
 }
 
 // name returns the name of the bucket of a guest with an address.

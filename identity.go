@@ -130,8 +130,7 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 		return visitor{}, standingUnauthorized, err
 	}
 	if tenant == "" {
-		v, means := id.guestOf(r)
-		return v, means, nil
+		return id.guestOf(r)
 	}
 	v := tenantVisitor(id.name(tenant))
 	if id.accepts(v, rules) {
@@ -140,8 +139,7 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 	if id.unknown == unknownDeny {
 		return v, standingUnauthorized, nil
 	}
-	v, means := id.guestOf(r)
-	return v, means, nil
+	return id.guestOf(r)
 }
 
 // name returns the name by which rules and keys know a tenant.
@@ -158,15 +156,18 @@ func (id *identity) accepts(v visitor, rules ruleSet) bool {
 	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules)
 }
 
-func (id *identity) guestOf(r *http.Request) (visitor, standing) {
+func (id *identity) guestOf(r *http.Request) (visitor, standing, error) {
 	switch id.guest {
 	case guestAllow:
-		return visitor{}, standingFree
+		return visitor{}, standingFree, nil
 	case guestIP:
+		if early(r) {
+			return visitor{}, standingUnauthorized, errEarly
+		}
 		name := id.guests.of(r)
-		return visitor{shown: name, key: name, rules: rulecache.Guest}, standingLimited
+		return visitor{shown: name, key: name, rules: rulecache.Guest}, standingLimited, nil
 	default:
-		return visitor{}, standingUnauthorized
+		return visitor{}, standingUnauthorized, nil
 	}
 }
 

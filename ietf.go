@@ -13,7 +13,39 @@ import (
 type quota struct {
 	name  string // of the route or the zone
 	rule  limit.Rule
+	held  limit.Rule // the part of the rule that whoever decided gives
 	state limit.State
+}
+
+// held returns the rule that the state is one of: this gateway's part of it where
+// it decides in the place of Redis.
+func (c *charge) held() limit.Rule {
+	if c.source == limit.SourceLocal && c.zone.sharers != nil {
+		return c.bucket.Rule.Share(c.zone.sharers())
+	}
+	return c.bucket.Rule
+}
+
+// untilMore returns in how many seconds more will be left, at least 1: under a
+// token bucket, until one more token is there; under a window, until a request like
+// this one finds what it costs, and where it does so now, until all is there. There
+// is none where all is there, and where a request costs more than the capacity.
+func (q *quota) untilMore() (seconds int64, found bool) {
+	wait, full := q.state.RetryAfter, q.state.ResetAfter
+	if wait < 0 || wait == 0 && full <= 0 {
+		return 0, false
+	}
+	switch {
+	case q.held.Algorithm == limit.TokenBucket:
+		others := float64(q.held.Capacity-q.state.Remaining-1) / q.held.Refill // seconds from then until it is full
+		next := full - time.Duration(others*float64(time.Second))
+		if wait == 0 || next < wait {
+			wait = next
+		}
+	case wait == 0:
+		wait = full
+	}
+	return max(1, wholeSeconds(wait)), true
 }
 
 // policyField returns the value of RateLimit-Policy: a structured field (RFC
@@ -38,9 +70,7 @@ func policyField(quotas []quota) string {
 
 // limitField returns the value of RateLimit: a List like that of policyField,
 // with the parameters of section 4.1 of the draft: r, the whole tokens left,
-// from 0 to the capacity, and t, the seconds until a request like this one finds
-// what it costs, rounded up, 0 where it is there. A request that costs more than
-// the capacity never does, and t, which the draft lets out, is not there.
+// from 0 to the capacity, and t, the seconds until more is there (untilMore).
 func limitField(quotas []quota) string {
 	var room [fieldRoom]byte
 	field := room[:0]
@@ -51,8 +81,8 @@ func limitField(quotas []quota) string {
 		state := &quotas[i].state
 		field = appendMember(field, quotas[i].name)
 		field = appendParameter(field, 'r', min(state.Remaining, quotas[i].rule.Capacity))
-		if state.RetryAfter >= 0 {
-			field = appendParameter(field, 't', wholeSeconds(state.RetryAfter))
+		if seconds, found := quotas[i].untilMore(); found {
+			field = appendParameter(field, 't', seconds)
 		}
 	}
 	return string(field)

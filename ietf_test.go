@@ -14,61 +14,75 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
+// policyState is a quota that is given as a whole.
+type policyState struct {
+	name  string
+	rule  limit.Rule
+	state limit.State
+}
+
+func quotasAs(all []policyState) (quotas []quota) {
+	for _, of := range all {
+		quotas = append(quotas, quota{name: of.name, rule: of.rule, held: of.rule, state: of.state})
+	}
+	return quotas
+}
+
 func TestFields(t *testing.T) {
 	t.Parallel()
 	order := limit.Rule{Capacity: 200, Refill: 100, WindowMillis: 2000}
 	daily := limit.Rule{Capacity: 1, WindowMillis: 86_400_000}
 	fast := limit.Rule{Capacity: 1, WindowMillis: 1}
 	for name, test := range map[string]struct {
-		quotas        []quota
+		quotas        []policyState
 		policy, limit string
 	}{
 		"none": {},
 		"one": {
-			[]quota{{"create-order", order, limit.State{Remaining: 152, ResetAfter: 480 * time.Millisecond}}},
-			`"create-order";q=200;w=2`, `"create-order";r=152;t=0`,
+			[]policyState{{"create-order", order, limit.State{Remaining: 152, ResetAfter: 480 * time.Millisecond}}},
+			`"create-order";q=200;w=2`, `"create-order";r=152;t=1`,
 		},
 		"two": {
-			[]quota{
+			[]policyState{
 				{"create-order", order, limit.State{RetryAfter: time.Millisecond}},
 				{"daily", daily, limit.State{RetryAfter: 24 * time.Hour}},
 			},
 			`"create-order";q=200;w=2, "daily";q=1;w=86400`, `"create-order";r=0;t=1, "daily";r=0;t=86400`,
 		},
 		"a window under a second": {
-			[]quota{{"fast", fast, limit.State{Remaining: 1}}},
-			`"fast";q=1;w=1`, `"fast";r=1;t=0`,
+			[]policyState{{"fast", fast, limit.State{Remaining: 1}}},
+			`"fast";q=1;w=1`, `"fast";r=1`,
 		},
 		"a window that is rounded up": {
-			[]quota{{"w", limit.Rule{Capacity: 3, WindowMillis: 2001}, limit.State{RetryAfter: 667 * time.Millisecond}}},
+			[]policyState{{"w", limit.Rule{Capacity: 3, WindowMillis: 2001}, limit.State{RetryAfter: 667 * time.Millisecond}}},
 			`"w";q=3;w=3`, `"w";r=0;t=1`,
 		},
 		"exact seconds stay": {
-			[]quota{{"w", limit.Rule{Capacity: 3, WindowMillis: 3000}, limit.State{RetryAfter: 40 * time.Second}}},
+			[]policyState{{"w", limit.Rule{Capacity: 3, WindowMillis: 3000}, limit.State{RetryAfter: 40 * time.Second}}},
 			`"w";q=3;w=3`, `"w";r=0;t=40`,
 		},
 		"a cost that never fits": {
-			[]quota{{"a", daily, limit.State{Remaining: 1, RetryAfter: limit.Never}}},
+			[]policyState{{"a", daily, limit.State{Remaining: 1, RetryAfter: limit.Never}}},
 			`"a";q=1;w=86400`, `"a";r=1`,
 		},
 		"more left than there is": {
-			[]quota{{"a", daily, limit.State{Remaining: 9}}},
-			`"a";q=1;w=86400`, `"a";r=1;t=0`,
+			[]policyState{{"a", daily, limit.State{Remaining: 9}}},
+			`"a";q=1;w=86400`, `"a";r=1`,
 		},
 		"less left than nothing": {
-			[]quota{{"a", daily, limit.State{Remaining: -9}}},
-			`"a";q=1;w=86400`, `"a";r=0;t=0`,
+			[]policyState{{"a", daily, limit.State{Remaining: -9}}},
+			`"a";q=1;w=86400`, `"a";r=0`,
 		},
 		"largest numbers": {
-			[]quota{{"a", limit.Rule{Capacity: limit.MaxCapacity, WindowMillis: limit.MaxWindow.Milliseconds()}, limit.State{Remaining: limit.MaxCapacity, RetryAfter: limit.MaxWindow}}},
+			[]policyState{{"a", limit.Rule{Capacity: limit.MaxCapacity, WindowMillis: limit.MaxWindow.Milliseconds()}, limit.State{Remaining: limit.MaxCapacity, RetryAfter: limit.MaxWindow}}},
 			`"a";q=2147483647;w=315360000`, `"a";r=2147483647;t=315360000`,
 		},
 		"one name twice: the nearer to empty": {
-			[]quota{{"a", order, limit.State{Remaining: 5}}, {"a", daily, limit.State{Remaining: 1}}, {"b", daily, limit.State{}}},
-			`"a";q=1;w=86400, "b";q=1;w=86400`, `"a";r=1;t=0, "b";r=0;t=0`,
+			[]policyState{{"a", order, limit.State{Remaining: 5}}, {"a", daily, limit.State{Remaining: 1}}, {"b", daily, limit.State{}}},
+			`"a";q=1;w=86400, "b";q=1;w=86400`, `"a";r=1, "b";r=0`,
 		},
 		"one name twice, as near: the longer wait": {
-			[]quota{
+			[]policyState{
 				{"a", order, limit.State{RetryAfter: time.Second}},
 				{"a", daily, limit.State{RetryAfter: limit.Never}},
 				{"a", fast, limit.State{RetryAfter: time.Hour}},
@@ -76,17 +90,17 @@ func TestFields(t *testing.T) {
 			`"a";q=1;w=86400`, `"a";r=0`,
 		},
 		"one name twice, all the same: the first": {
-			[]quota{{"a", order, limit.State{Remaining: 1}}, {"a", daily, limit.State{Remaining: 1}}},
-			`"a";q=200;w=2`, `"a";r=1;t=0`,
+			[]policyState{{"a", order, limit.State{Remaining: 1}}, {"a", daily, limit.State{Remaining: 1}}},
+			`"a";q=200;w=2`, `"a";r=1`,
 		},
 		"names of any text": {
-			[]quota{{`a "b" \c`, daily, limit.State{}}, {"é\x00\n\x7f~ %", daily, limit.State{}}, {"", daily, limit.State{}}},
+			[]policyState{{`a "b" \c`, daily, limit.State{}}, {"é\x00\n\x7f~ %", daily, limit.State{}}, {"", daily, limit.State{}}},
 			`"a \"b\" \\c";q=1;w=86400, "%C3%A9%00%0A%7F~ %";q=1;w=86400, "";q=1;w=86400`,
-			`"a \"b\" \\c";r=0;t=0, "%C3%A9%00%0A%7F~ %";r=0;t=0, "";r=0;t=0`,
+			`"a \"b\" \\c";r=0, "%C3%A9%00%0A%7F~ %";r=0, "";r=0`,
 		},
 	} {
-		require.Equal(t, test.policy, policyField(test.quotas), name)
-		require.Equal(t, test.limit, limitField(test.quotas), name)
+		require.Equal(t, test.policy, policyField(quotasAs(test.quotas)), name)
+		require.Equal(t, test.limit, limitField(quotasAs(test.quotas)), name)
 		for _, field := range []string{test.policy, test.limit} {
 			if field != "" {
 				_, err := parseList(field)
@@ -98,9 +112,9 @@ func TestFields(t *testing.T) {
 
 // TestFieldsAllocateTheirTextAlone holds the cost on the hot path.
 func TestFieldsAllocateTheirTextAlone(t *testing.T) {
-	quotas := []quota{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}}
-	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = policyField(quotas) }), 0)
-	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = limitField(quotas) }), 0)
+	all := quotasAs([]policyState{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}})
+	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = policyField(all) }), 0)
+	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = limitField(all) }), 0)
 }
 
 // FuzzFields holds the fields to the grammar and the numbers to their bounds,
@@ -112,10 +126,10 @@ func FuzzFields(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, remaining, retry int64) {
 		rule := limit.Rule{Capacity: 200, WindowMillis: 1500}
 		state := limit.State{Remaining: remaining, RetryAfter: time.Duration(min(retry, int64(limit.MaxWindow)))}
-		quotas := []quota{{first, rule, state}, {second, rule, limit.State{Remaining: 200}}}
-		policies, err := parseList(policyField(quotas))
+		all := quotasAs([]policyState{{first, rule, state}, {second, rule, limit.State{Remaining: 200}}})
+		policies, err := parseList(policyField(all))
 		require.NoError(t, err)
-		limits, err := parseList(limitField(quotas))
+		limits, err := parseList(limitField(all))
 		require.NoError(t, err)
 		require.Len(t, limits, len(policies))
 		if first != second {
@@ -243,10 +257,10 @@ func TestParseList(t *testing.T) {
 }
 
 func BenchmarkFields(b *testing.B) {
-	quotas := []quota{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}}
+	all := quotasAs([]policyState{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}})
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = policyField(quotas)
-		_ = limitField(quotas)
+		_ = policyField(all)
+		_ = limitField(all)
 	}
 }

@@ -29,6 +29,9 @@ type keySource struct {
 	// escaped in values, so that no two lists of values make one name.
 	joints string
 
+	// address is whether the name is made of the client's address.
+	address bool
+
 	// auth notes whether an authentication has run before, nil where none is asked for.
 	auth *authWatch
 }
@@ -40,6 +43,7 @@ var (
 	headerPlaceholder = regexp.MustCompile(`\{http\.request\.header\.([^{}]+)\}`)
 	queryPlaceholder  = regexp.MustCompile(`\{http\.request\.uri\.query\.([^{}]+)\}`)
 	cookiePlaceholder = regexp.MustCompile(`\{http\.request\.cookie\.([^{}]+)\}`)
+	addressOf         = regexp.MustCompile(`\{http\.(request\.remote|vars\.client_ip)\b`)
 	authPlaceholder   = regexp.MustCompile(`\{(http\.auth\.[^{}]+)\}`)
 )
 
@@ -47,7 +51,7 @@ var errRepeated = errors.New("the header, query parameter or cookie that names t
 
 // newKeySource reads a template.
 func newKeySource(template string, logger *zap.Logger) keySource {
-	source := keySource{template: template}
+	source := keySource{template: template, address: addressOf.MatchString(template)}
 	if placeholders := anyPlaceholder.FindAllString(template, -1); len(placeholders) > 1 {
 		source.joints = anyPlaceholder.ReplaceAllString(template, "") + "%"
 	}
@@ -91,6 +95,9 @@ func isList(name string) bool {
 func (s *keySource) of(r *http.Request, repl *caddy.Replacer) (string, error) {
 	if s.once.repeated(r) {
 		return "", errRepeated
+	}
+	if s.address && early(r) {
+		return "", errEarly
 	}
 	if s.header == "" {
 		s.auth.look(repl)

@@ -25,10 +25,12 @@ const (
 	outcomeDenied
 	outcomeUnauthorized
 	outcomeAllowed
-	outcomes = int(outcomeAllowed) + 1
+	outcomeInvalid // 400
+	outcomeLeft    // the client has, before anybody decided
+	outcomes       = int(outcomeLeft) + 1
 )
 
-var outcomeWords = [outcomes]string{"", "granted", "refused", "shadow", "unlimited", "denied", "unauthorized", "allowed"}
+var outcomeWords = [outcomes]string{"", "granted", "refused", "shadow", "unlimited", "denied", "unauthorized", "allowed", "invalid", "left"}
 
 // collectors count over the whole life of the process: each config registers
 // the same ones in its own registry, so that a reload does not set them back.
@@ -105,15 +107,17 @@ func countStateChange(event string) { processCollectors().changes.WithLabelValue
 
 func countDroppedEvent(event string) { processCollectors().dropped.WithLabelValues(event).Inc() }
 
-// metrics is a config's view of the collectors: one routeMetrics for each route.
+// metrics is a config's view of the collectors: one routeMetrics for each route,
+// which all configs that have the route share.
 type metrics struct {
 	mu     sync.Mutex
+	redis  bool // whether others than this gateway may decide
 	routes map[string]*routeMetrics
 }
 
 // registerMetrics registers the collectors and the state of the app.
 func registerMetrics(registry *prometheus.Registry, app *App) (*metrics, error) {
-	m := &metrics{routes: map[string]*routeMetrics{}}
+	m := &metrics{redis: app.Redis != nil, routes: map[string]*routeMetrics{}}
 	if registry == nil {
 		return m, nil // a context made by hand, as in tests
 	}
@@ -133,14 +137,22 @@ func (m *metrics) route(name string) *routeMetrics {
 	defer m.mu.Unlock()
 	known, ok := m.routes[name]
 	if !ok {
-		known = &routeMetrics{
-			name:        name,
-			declined:    processCollectors().declined.WithLabelValues(name),
-			processTime: processCollectors().processTime.WithLabelValues(name),
-		}
+		known = takeRoute(name)
+		known.begin(m.redis)
 		m.routes[name] = known
 	}
 	return known
+}
+
+// release gives the routes back. The series of those that no other config has go.
+func (m *metrics) release() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, route := range m.routes {
+		route.release()
+	}
+	clear(m.routes)
+	return nil
 }
 
 // routeMetrics are the series of one route. A counter is looked up by its labels
@@ -151,6 +163,79 @@ type routeMetrics struct {
 	declined    prometheus.Counter
 	processTime prometheus.Observer
 	requests    [outcomes][limit.Sources]atomic.Pointer[prometheus.Counter]
+	users       int // configs, under usedRoutes.mu; 0: its series are gone
+}
+
+// usedRoutes are those of all configs.
+var usedRoutes = struct {
+	mu     sync.Mutex
+	byName map[string]*routeMetrics
+}{byName: map[string]*routeMetrics{}}
+
+func takeRoute(name string) *routeMetrics {
+	usedRoutes.mu.Lock()
+	defer usedRoutes.mu.Unlock()
+	known, found := usedRoutes.byName[name]
+	if !found {
+		known = &routeMetrics{
+			name:        name,
+			declined:    processCollectors().declined.WithLabelValues(name),
+			processTime: processCollectors().processTime.WithLabelValues(name),
+		}
+		usedRoutes.byName[name] = known
+	}
+	known.users++
+	return known
+}
+
+func (m *routeMetrics) release() {
+	usedRoutes.mu.Lock()
+	defer usedRoutes.mu.Unlock()
+	if m.users--; m.users > 0 {
+		return
+	}
+	delete(usedRoutes.byName, m.name)
+	c, labels := processCollectors(), prometheus.Labels{"zone": m.name}
+	c.requests.DeletePartialMatch(labels)
+	c.declined.DeletePartialMatch(labels)
+	c.processTime.DeletePartialMatch(labels)
+}
+
+// begin makes the series that the route may come to have, so that a first refusal
+// is an increase from 0.
+func (m *routeMetrics) begin(redis bool) {
+	for what := outcomeUnlimited; int(what) < outcomes; what++ {
+		m.counter(what, limit.SourceNone)
+	}
+	sources := []limit.Source{limit.SourceLocal}
+	if redis {
+		sources = append(sources, limit.SourceRedis, limit.SourceRemembered, limit.SourcePrefetch)
+		m.counter(outcomeRefused, limit.SourceNone) // fallback deny
+	}
+	for _, source := range sources {
+		if source != limit.SourceRemembered { // refusals are
+			m.counter(outcomeGranted, source)
+		}
+		m.counter(outcomeRefused, source)
+		m.counter(outcomeShadow, source)
+	}
+}
+
+// counter returns one of the series, or nil where it is gone: a request may outlive
+// the last config that has its route.
+func (m *routeMetrics) counter(what outcome, source limit.Source) *prometheus.Counter {
+	kept := &m.requests[what][source]
+	if counter := kept.Load(); counter != nil {
+		return counter
+	}
+	usedRoutes.mu.Lock()
+	defer usedRoutes.mu.Unlock()
+	if m.users == 0 {
+		return nil
+	}
+	found := processCollectors().requests.WithLabelValues(m.name, outcomeWords[what], source.String())
+	kept.Store(&found)
+	return &found
 }
 
 // processStart is what sinceStart counts from. It has a monotonic reading.
@@ -174,14 +259,9 @@ func (m *routeMetrics) count(what outcome, source limit.Source) {
 	if what == outcomeRefused {
 		m.declined.Inc()
 	}
-	kept := &m.requests[what][source]
-	counter := kept.Load()
-	if counter == nil {
-		found := processCollectors().requests.WithLabelValues(m.name, outcomeWords[what], source.String())
-		counter = &found
-		kept.Store(counter)
+	if counter := m.counter(what, source); counter != nil {
+		(*counter).Inc()
 	}
-	(*counter).Inc()
 }
 
 // The state that stateCollector tells.
@@ -192,7 +272,7 @@ var (
 	rulesAgeDesc    = stateDesc("rules_age_seconds", "Seconds since the rules were last known to be those of the table; absent while none are known.")
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1; absent while none are known.", "hash")
 	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
-	keysDesc        = stateDesc("keys", "Buckets that are kept in memory, by store.", "store")
+	keysDesc        = stateDesc("keys", "Entries that are kept in memory, also those of buckets that are full again, by store.", "store")
 )
 
 func stateDesc(name, help string, labels ...string) *prometheus.Desc {

@@ -68,5 +68,9 @@ func (a *App) observeRedis(event redisbucket.Event) {
 		level = zapcore.ErrorLevel
 	default:
 	}
-	a.logger.Log(level, event.Kind.String(), zap.String("node", event.Address), zap.String("detail", event.Detail))
+	fields := []zap.Field{zap.String("node", event.Address), zap.String("detail", event.Detail)}
+	if event.Words != "" {
+		fields = append(fields, zap.String("words", event.Words))
+	}
+	a.logger.Log(level, event.Kind.String(), fields...)
 }

@@ -64,8 +64,11 @@ const (
 func mayRender(r *http.Request) bool {
 	ctx := r.Context()
 	server, found := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !found || ctx.Value(caddyhttp.ErrorCtxKey) != nil {
-		return true // the second: we stand in an error route
+	if !found {
+		return true
+	}
+	if inErrorRoute(r) {
+		return false // nobody handles an error of one that handles errors
 	}
 	if server.Errors == nil || len(server.Errors.Routes) == 0 {
 		return false

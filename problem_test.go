@@ -77,7 +77,7 @@ func TestProblemWhereNoRouteRenders(t *testing.T) {
 		"a condition that fails":     {"http://a {\ntest_refuse a\nhandle_errors {\n@big expression `{err.status_code} >= 500`\nrespond @big page\n}\n}", "http://a/", document},
 		"only a header":              {"http://a {\ntest_refuse a\nhandle_errors {\nheader X-Seen yes\n}\n}", "http://a/", ""},
 		"no policy":                  {"http://a {\ntest_refuse\n}", "http://a/", ""},
-		"refused by an error route":  {"http://a {\nerror 404\nhandle_errors {\ntest_refuse a\n}\n}", "http://a/", ""},
+		"refused by an error route":  {"http://a {\nerror 404\nhandle_errors {\ntest_refuse a\n}\n}", "http://a/", document},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func init() {
 // The configuration of mholt/caddy-ratelimit is read as it stands: there, the
 // name of a zone is the route, and its key is the tenant.
 //
-// Placeholders, set once a request was decided:
+// Placeholders, set once a request was decided, and blank where no bucket was asked:
 //
 // Placeholder | Description
 // ------------|---------------
@@ -97,8 +97,9 @@ type Handler struct {
 	// cost of 1 and without prefetch, where a rule does not say. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
-	// Whether to decide and count, but never refuse, where a rule does not say.
-	// Default: false.
+	// Whether to decide and count, but never refuse, where a rule does not say. A
+	// request without a tenant, or one that is invalid, then passes and is counted
+	// as `unauthorized` or `invalid`. Default: false.
 	Shadow bool `json:"shadow,omitempty"`
 
 	// Which headers tell clients about their limit: `legacy` sets
@@ -197,30 +198,30 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	who, means, err := h.identify(r, current.repl, rules)
 	switch {
 	case err != nil:
-		return current.close(r, http.StatusBadRequest, err)
+		return h.turnAway(w, r, current, next, outcomeInvalid, err)
 	case means == standingFree:
 		h.countAll(outcomeAllowed)
-		return next.ServeHTTP(w, r)
+		return current.passFree(w, r, next)
 	case means == standingUnauthorized:
-		h.countAll(outcomeUnauthorized)
-		current.turnAway(outcomeUnauthorized, h.zones[0])
-		w.Header().Set("WWW-Authenticate", challenge)
-		return current.close(r, http.StatusUnauthorized, errNoTenant)
+		return h.turnAway(w, r, current, next, outcomeUnauthorized, errNoTenant)
 	}
 	from := len(current.charges)
-	if err := h.charge(r, current, who, rules); err != nil {
-		return err
+	if z, status, err := h.charge(r, current, who, rules); err != nil {
+		current.charges = current.charges[:from] // in handle_errors they would pass for buckets that were asked
+		current.turnAway(outcomeOf(status), z)
+		z.counts.count(current.turned, limit.SourceNone)
+		return current.close(w, r, status, err)
 	}
 	if len(current.charges) == from {
-		return current.pass(w, r, next)
+		return current.passFree(w, r, next)
 	}
 	cost, err := h.cost.of(current.repl)
 	if err != nil {
-		return current.close(r, http.StatusBadRequest, err)
+		return h.turnCostAway(w, r, current, next, from, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
 	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
-		return err
+		return current.leave(r, from, err)
 	}
 	current.publish()
 	h.account(current.charges[from:], sinceStart()-started)
@@ -245,9 +246,9 @@ func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet)
 }
 
 // charge adds to the answer the buckets that the request is held to, but for
-// those that it was held to before.
-func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) error {
-	from := len(current.charges)
+// those that it was held to before. An error turns the request away, and comes
+// with the zone and the status.
+func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) (*zone, int, error) {
 	var free []*zone
 	for _, zone := range h.zones {
 		if !zone.matches(r) {
@@ -257,9 +258,12 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		if zone.key != nil {
 			var err error
 			if who, err = zone.visitor(r, current.repl); err != nil {
-				// In handle_errors these would pass for buckets that were asked.
-				current.charges = current.charges[:from]
-				return current.close(r, http.StatusBadRequest, err)
+				if !h.Shadow {
+					return zone, invalidStatus(err), err
+				}
+				zone.counts.count(outcomeInvalid, limit.SourceNone)
+				current.turnAway(outcomeInvalid, zone)
+				continue
 			}
 		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
@@ -269,10 +273,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 		rule := zone.rule(who.rules, rules)
 		switch rule.Mode {
 		case limit.Deny:
-			current.charges = current.charges[:from]
-			zone.counts.count(outcomeDenied, limit.SourceNone)
-			current.turnAway(outcomeDenied, zone)
-			return current.close(r, http.StatusForbidden, errDenied)
+			return zone, http.StatusForbidden, errDenied
 		case limit.Unlimited:
 			free = append(free, zone)
 		default:
@@ -282,7 +283,7 @@ func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ru
 	for _, zone := range free {
 		zone.counts.count(outcomeUnlimited, limit.SourceNone)
 	}
-	return nil
+	return nil, 0, nil
 }
 
 // account counts what was decided.

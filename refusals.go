@@ -2,7 +2,9 @@ package ratelimit
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,22 +14,48 @@ import (
 
 // refusals is the log of refusals, sampled: the first of a bucket in a minute is
 // a line of its own, the others of that minute are one count. Under attack a log
-// line for each refusal would cost more than the attack.
+// line for each refusal would cost more than the attack. Lines are written by a
+// goroutine of their own, so that no request waits for the log. What has no room,
+// among the buckets or among the lines, is counted together.
 type refusals struct {
 	logger *zap.Logger
 	seed   maphash.Seed
-	slots  [refusalSlots]refusalSlot
+	shards [refusalShards]refusalShard
+	lines  chan refusalLine
+	ended  atomic.Bool // nobody takes lines any more
 }
 
-// refusalSlots bounds the memory. Two buckets that fall into one slot in the
-// same minute are counted as one.
-const refusalSlots = 4096
+const (
+	// refusalShards keep floods of different buckets from meeting at one lock.
+	refusalShards = 16
+	// shardBuckets bounds the memory.
+	shardBuckets = 512
+	// refusalLines is how many lines may wait for the log.
+	refusalLines = 1024
 
-type refusalSlot struct {
-	mu    sync.Mutex
-	since time.Time // when the minute began, zero if the slot is free
+	// The messages of the lines.
+	refusedFirst  = "rate limit exceeded"
+	refusedAgain  = "rate limit exceeded again"
+	refusedOthers = "rate limit exceeded by others"
+)
+
+type refusalShard struct {
+	mu      sync.Mutex
+	buckets map[limit.Key]*refusalCount
+	others  int64 // refusals that are counted for no bucket
+}
+
+// refusalCount is what a bucket has refused in a minute.
+type refusalCount struct {
+	since time.Time
 	first refusal
 	more  int64
+}
+
+// refusalLine is one that waits for the log.
+type refusalLine struct {
+	message string
+	fields  []zap.Field
 }
 
 // refusal is what the log says about one.
@@ -35,15 +63,17 @@ type refusal struct {
 	zone     string
 	tenant   string // blank unless log_key asks for it
 	remoteIP string // of whom the first refusal of the minute met
+	clientIP string
 	source   limit.Source
 	wait     time.Duration
 }
 
 func newRefusals(logger *zap.Logger) *refusals {
-	return &refusals{logger: logger, seed: maphash.MakeSeed()}
+	return &refusals{logger: logger, seed: maphash.MakeSeed(), lines: make(chan refusalLine, refusalLines)}
 }
 
-// start writes the counts of minutes that are over, until stop is called.
+// start writes what waits, and the counts of minutes that are over, until stop is
+// called, which writes all counts.
 func (r *refusals) start() (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -52,9 +82,13 @@ func (r *refusals) start() (stop func()) {
 		defer ticker.Stop()
 		for {
 			select {
+			case line := <-r.lines:
+				r.logger.Info(line.message, line.fields...)
 			case now := <-ticker.C:
 				r.flush(now, false)
 			case <-done:
+				r.ended.Store(true)
+				r.drain()
 				r.flush(time.Now(), true)
 				return
 			}
@@ -66,51 +100,130 @@ func (r *refusals) start() (stop func()) {
 	}
 }
 
-// note records a refusal of the bucket.
+// drain writes the lines that wait.
+func (r *refusals) drain() {
+	for {
+		select {
+		case line := <-r.lines:
+			r.logger.Info(line.message, line.fields...)
+		default:
+			return
+		}
+	}
+}
+
+// note records a refusal of the bucket. It does not wait.
 func (r *refusals) note(key limit.Key, said refusal) {
 	r.noteAt(time.Now(), key, said)
 }
 
 func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
-	slot := &r.slots[maphash.Comparable(r.seed, key)%refusalSlots]
-	slot.mu.Lock()
-	defer slot.mu.Unlock()
-	if !slot.since.IsZero() && now.Sub(slot.since) < time.Minute {
-		slot.more++
+	shard := &r.shards[maphash.Comparable(r.seed, key)%refusalShards]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	known := shard.buckets[key]
+	switch {
+	case known != nil && now.Sub(known.since) < time.Minute:
+		known.more++
 		return
-	}
-	r.writeCount(slot)
-	slot.since, slot.first = now, said
-	r.write(said)
-}
-
-// write logs one refusal.
-func (r *refusals) write(said refusal) {
-	fields := append(said.fields(), zap.String("remote_ip", said.remoteIP))
-	if said.wait != limit.Never {
-		fields = append(fields, zap.Duration("wait", said.wait))
-	}
-	r.logger.Info("rate limit exceeded", fields...)
-}
-
-// flush writes the counts of the minutes that are over at now, or of all.
-func (r *refusals) flush(now time.Time, all bool) {
-	for i := range r.slots {
-		slot := &r.slots[i]
-		slot.mu.Lock()
-		if !slot.since.IsZero() && (all || now.Sub(slot.since) >= time.Minute) {
-			r.writeCount(slot)
-			slot.since, slot.first = time.Time{}, refusal{}
+	case known != nil:
+		if line, counted := known.again(); counted && !r.queue(line) {
+			shard.others += known.more
 		}
-		slot.mu.Unlock()
+		*known = refusalCount{}
+	case len(shard.buckets) >= shardBuckets:
+		shard.others++
+		return
+	default:
+		known = shard.add(key)
+	}
+	said.tenant, said.clientIP = strings.Clone(said.tenant), strings.Clone(said.clientIP)
+	if !r.queue(refusalLine{refusedFirst, said.line()}) {
+		shard.others++
+	}
+	known.since, known.first = now, said
+}
+
+// add makes room for a bucket. Its names may be parts of a request's buffer, so
+// they are copied.
+func (s *refusalShard) add(key limit.Key) *refusalCount {
+	if s.buckets == nil {
+		s.buckets = make(map[limit.Key]*refusalCount)
+	}
+	key.Tenant = strings.Clone(key.Tenant)
+	known := new(refusalCount)
+	s.buckets[key] = known
+	return known
+}
+
+// queue hands a line to the log, and reports whether there was room. Requests that
+// outlive their config write for themselves.
+func (r *refusals) queue(line refusalLine) bool {
+	if r.ended.Load() {
+		r.logger.Info(line.message, line.fields...)
+		return true
+	}
+	select {
+	case r.lines <- line:
+		return true
+	default:
+		return false
 	}
 }
 
-func (r *refusals) writeCount(slot *refusalSlot) {
-	if slot.more > 0 {
-		r.logger.Info("rate limit exceeded again", append(slot.first.fields(), zap.Int64("refused", slot.more), zap.Time("since", slot.since))...)
+// write logs one refusal at once.
+func (r *refusals) write(said refusal) {
+	r.logger.Info(refusedFirst, said.line()...)
+}
+
+// flush writes the counts of the minutes that are over at now, or of all, and
+// forgets their buckets. It waits for the log with no lock held.
+func (r *refusals) flush(now time.Time, all bool) {
+	others := int64(0)
+	for i := range r.shards {
+		lines, more := r.shards[i].over(now, all)
+		others += more
+		for _, line := range lines {
+			r.logger.Info(line.message, line.fields...)
+		}
 	}
-	slot.more = 0
+	if others > 0 {
+		r.logger.Info(refusedOthers, zap.Int64("refused", others))
+	}
+}
+
+// over takes out what is over.
+func (s *refusalShard) over(now time.Time, all bool) (lines []refusalLine, others int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, count := range s.buckets {
+		if !all && now.Sub(count.since) < time.Minute {
+			continue
+		}
+		if line, counted := count.again(); counted {
+			lines = append(lines, line)
+		}
+		delete(s.buckets, key)
+	}
+	others, s.others = s.others, 0
+	return lines, others
+}
+
+// again is the line about those after the first, if there were any.
+func (c *refusalCount) again() (line refusalLine, counted bool) {
+	if c.more == 0 {
+		return line, false
+	}
+	return refusalLine{refusedAgain, append(c.first.fields(), zap.Int64("refused", c.more), zap.Time("since", c.since))}, true
+}
+
+// line is what the line about one refusal tells.
+func (s *refusal) line() []zap.Field {
+	fields := append(s.fields(), zap.String("remote_ip", s.remoteIP), zap.String("client_ip", s.clientIP))
+	if s.wait != limit.Never {
+		fields = append(fields, zap.Duration("wait", s.wait))
+	}
+	return fields
 }
 
 func (s *refusal) fields() []zap.Field {

@@ -55,7 +55,7 @@ func quotasOf(charges []charge) []quota {
 	quotas := make([]quota, 0, len(charges))
 	for i := range charges {
 		if c := &charges[i]; c.shown() {
-			quotas = append(quotas, quota{name: c.zone.name, rule: c.bucket.Rule, state: c.state})
+			quotas = append(quotas, quota{name: c.zone.name, rule: c.bucket.Rule, held: c.held(), state: c.state})
 		}
 	}
 	return quotas
@@ -107,20 +107,12 @@ func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	return next.ServeHTTP(writer, r)
 }
 
-// close ends the request for a reason that another directive of ours, in
-// `handle_errors` say, must not find again.
-func (a *answer) close(r *http.Request, status int, reason error) error {
-	a.closed = true
-	a.publish()
-	a.annotate(r.Context())
-	return caddyhttp.Error(status, reason)
-}
-
 // refuse tells the client that the charge refused its request: with a document
 // where it asks for one, and otherwise with the error that `handle_errors` renders.
+// An error route that limits has no such route behind it, and the answer is written.
 func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &a.charges[violated]
-	a.about, a.closed = violated, true
+	a.about, a.closed, a.turned = violated, true, outcomeUndecided
 	a.annotate(r.Context())
 	header := w.Header()
 	a.fields.erase(header)
@@ -134,6 +126,10 @@ func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, st
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
 	if wantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, a.violatedNames()) {
+		return nil
+	}
+	if inErrorRoute(r) {
+		w.WriteHeader(http.StatusTooManyRequests)
 		return nil
 	}
 	return refusedError()
@@ -182,8 +178,15 @@ func (w *fieldWriter) settle() {
 }
 
 // wholeSeconds rounds up, so that who waits that long has waited enough.
-func wholeSeconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
+func wholeSeconds(d time.Duration) int64 { return roundedUp(d, time.Second) }
+
+// roundedUp is how many whole units a wait takes. It does not overflow.
+func roundedUp(d, unit time.Duration) int64 {
+	units := int64(d / unit)
+	if d%unit > 0 {
+		units++
+	}
+	return units
 }
 
 // numbers are the texts of the numbers that headers mostly hold.

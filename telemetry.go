@@ -32,7 +32,7 @@ type finding struct {
 
 // finding returns what there is to tell, and whether there is anything.
 func (a *answer) finding() (f finding, found bool) {
-	if a.turned != outcomeUndecided {
+	if a.turned != outcomeUndecided && (a.closed || len(a.charges) == 0) {
 		return finding{outcome: outcomeWords[a.turned], route: a.turnedAt}, true
 	}
 	if len(a.charges) == 0 {
@@ -48,7 +48,7 @@ func (a *answer) finding() (f finding, found bool) {
 	}
 	f.decided = c.shown()
 	f.limit, f.remaining = c.bucket.Rule.Capacity, min(max(c.state.Remaining, 0), c.bucket.Rule.Capacity)
-	f.retryAfter = int64((c.state.RetryAfter + time.Millisecond - 1) / time.Millisecond)
+	f.retryAfter = roundedUp(c.state.RetryAfter, time.Millisecond)
 	if c.state.RetryAfter == limit.Never {
 		f.retryAfter = -1
 	}

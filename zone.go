@@ -28,6 +28,7 @@ type zone struct {
 	logKey       bool                  // whether logs and spans may name the tenant
 	single       bool                  // whether its bucket is the only one of a request, at a cost of 1
 	layout       *layout               // of the route's buckets in Redis
+	sharers      func() int64          // gateways that divide a limit without Redis, nil: none
 
 	ipv4Prefix, ipv6Prefix int // of a key that is an address; 0: all of it
 
@@ -90,6 +91,9 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 		h.warnOfAnother(zone)
 		zone.fallbackText = number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
+		if h.app.Redis != nil {
+			zone.sharers = h.app.sharers
+		}
 		if zone.layout.join(zone) {
 			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",
 				zap.String("route", zone.name))

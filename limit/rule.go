@@ -15,6 +15,8 @@ const (
 	MaxLogCapacity = 100_000
 	// MaxWindow is the longest window of a rule: ten years of 365 days.
 	MaxWindow = 10 * 365 * 24 * time.Hour
+	// MaxWait is the longest wait of a State: until a counter's two windows are over.
+	MaxWait = 2 * MaxWindow
 	// MaxPrefetch is the most tokens that a rule may have taken ahead.
 	MaxPrefetch = 100_000
 	// MaxShards is the most parts that a bucket may be split into.
@@ -188,7 +190,7 @@ func (r Rule) Or(defaults Rule) Rule {
 // cannot ask each other: the capacity divided and rounded down, but at least 1.
 // A token bucket refills at a share of the rate; the sliding windows keep their
 // window. A rule that is too small to be divided admits more than its limit in
-// all, never nothing.
+// all, never nothing. The window stays within MaxWindow.
 func (r Rule) Share(n int64) Rule {
 	if n <= 1 {
 		return r
@@ -196,7 +198,7 @@ func (r Rule) Share(n int64) Rule {
 	whole := r
 	r.Capacity = max(1, whole.Capacity/n)
 	if whole.Algorithm == TokenBucket || whole.Algorithm == 0 {
-		r.Refill = whole.Refill / float64(n)
+		r.Refill = max(whole.Refill/float64(n), float64(r.Capacity)/MaxWindow.Seconds())
 		r.WindowMillis = max(1, int64(math.Round(float64(r.Capacity)/r.Refill*1000)))
 		return r
 	}

@@ -62,6 +62,14 @@ func TestA16Bounds(t *testing.T) {
 	}
 }
 
+// TestH10Share divides the longest window: it stays within the bound.
+func TestH10Share(t *testing.T) {
+	t.Parallel()
+	rule, err := limit.NewRule(limit.Rule{Capacity: 1, Refill: 1 / limit.MaxWindow.Seconds(), Algorithm: limit.TokenBucket})
+	require.NoError(t, err)
+	require.Equal(t, rule, rule.Share(100_000))
+}
+
 // TestF4Share is what an instance gives of a rule, under each algorithm: never 0.
 func TestF4Share(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ const (
 	// clock has been set back, and the stamp would lock the bucket.
 	maxAhead       = 2000
 	maxAheadMicros = 1000 * maxAhead
-	// longestWait is the longest wait that a time.Duration can say, in ms.
-	longestWait = int64(math.MaxInt64 / time.Millisecond)
+	// longestWait is in ms.
+	longestWait = int64(limit.MaxWait / time.Millisecond)
 )
 
 // level is the state of a token bucket: what it held at its stamp, in ms of the

@@ -194,7 +194,8 @@ func (n *node) stateChanged(from, to gobreaker.State) {
 	}
 	switch {
 	case from == gobreaker.StateClosed && to == gobreaker.StateOpen:
-		n.tell(Event{Kind: BreakerOpened, Detail: n.lastReason()})
+		last := n.last()
+		n.tell(Event{Kind: BreakerOpened, Detail: last.reason, Words: last.words})
 	case to == gobreaker.StateClosed:
 		n.tell(Event{Kind: BreakerClosed})
 	}

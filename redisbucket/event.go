@@ -85,6 +85,10 @@ type Event struct {
 	// MastersChanged.
 	Detail string
 
+	// Words is what Redis said of that failure itself, one line without what it
+	// quotes of arguments, 200 bytes at most; blank where it said nothing.
+	Words string
+
 	// At is when it happened.
 	At time.Time
 }

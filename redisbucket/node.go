@@ -33,6 +33,7 @@ type node struct {
 
 type failure struct {
 	reason string
+	words  string
 	at     time.Time
 }
 
@@ -127,7 +128,7 @@ func (n *node) status() NodeStatus {
 		status.Connections = int(r.connections.alive.Load())
 	}
 	if last := n.lastFailure.Load(); last != nil {
-		status.LastReason, status.LastFailure = last.reason, last.at
+		status.LastReason, status.LastWords, status.LastFailure = last.reason, last.words, last.at
 	}
 	return status
 }
@@ -138,11 +139,11 @@ func (n *node) tell(event Event) {
 	n.client.tell(event)
 }
 
-func (n *node) lastReason() string {
+func (n *node) last() failure {
 	if last := n.lastFailure.Load(); last != nil {
-		return last.reason
+		return *last
 	}
-	return ""
+	return failure{}
 }
 
 // attempted notes how a connection attempt of a run ended.
@@ -154,7 +155,7 @@ func (n *node) attempted(r *run, err error) {
 	} else {
 		n.noteFailure(err)
 		if r.connections.alive.Load() == 0 && !n.unreached.Swap(true) {
-			n.tell(Event{Kind: Unreached, Detail: Reason(errors.Unwrap(err))})
+			n.tell(Event{Kind: Unreached, Detail: Reason(errors.Unwrap(err)), Words: words(err)})
 		}
 	}
 	r.warmOnce()
@@ -163,7 +164,7 @@ func (n *node) attempted(r *run, err error) {
 // noteFailure keeps an error's reason for Status, and has those looked for who
 // serve: it may be another one by now.
 func (n *node) noteFailure(err error) {
-	n.lastFailure.Store(&failure{reason: Reason(err), at: time.Now()})
+	n.lastFailure.Store(&failure{reason: Reason(err), words: words(err), at: time.Now()})
 	if n.client.sole != nil && replyClass(err) == "MOVED" && !n.client.clusterTold.Swap(true) {
 		n.tell(Event{Kind: ClusterNode})
 	}

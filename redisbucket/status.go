@@ -24,6 +24,9 @@ type Status struct {
 	LastReason  string
 	LastFailure time.Time
 
+	// LastWords is what Redis said of it itself, as in Event.
+	LastWords string
+
 	// Nodes are the servers that serve: the only one, the masters of a cluster, or
 	// the master that sentinels name.
 	Nodes []NodeStatus
@@ -48,6 +51,9 @@ type NodeStatus struct {
 	LastReason  string
 	LastFailure time.Time
 
+	// LastWords is what Redis said of it itself, as in Event.
+	LastWords string
+
 	// Traffic is what the server was asked since it serves.
 	Traffic Traffic
 }
@@ -63,11 +69,11 @@ func (c *Client) Status() Status {
 			status.Breaker, status.Since = s.Breaker, s.Since
 		}
 		if s.LastFailure.After(status.LastFailure) {
-			status.LastReason, status.LastFailure = s.LastReason, s.LastFailure
+			status.LastReason, status.LastWords, status.LastFailure = s.LastReason, s.LastWords, s.LastFailure
 		}
 	}
 	if lost := c.lost.Load(); lost != nil && lost.at.After(status.LastFailure) {
-		status.LastReason, status.LastFailure = Reason(lost.err), lost.at
+		status.LastReason, status.LastWords, status.LastFailure = Reason(lost.err), words(lost.err), lost.at
 	}
 	return status
 }
