@@ -67,9 +67,16 @@ func (h *hand) wanted(now, instances int64) int64 {
 	return max(1, min(1+h.demand.last/2, share, most(&h.rule)))
 }
 
+// mostOfLog bounds what is taken ahead of a log, which writes an entry for each
+// token: more would hold up Redis for everyone.
+const mostOfLog = 400
+
 // most is how many tokens may be in hand and under way together.
 func most(rule *limit.Rule) int64 {
 	refills := max(1, int64(rule.Refill*holdSpan.Seconds()))
+	if rule.Algorithm == limit.SlidingWindowLog {
+		refills = min(refills, mostOfLog)
+	}
 	if rule.Prefetch == limit.PrefetchAuto {
 		return refills
 	}

@@ -11,9 +11,6 @@ const (
 	// maxWeight bounds what one call of the script is to do: about a millisecond of
 	// Redis, which answers nobody else meanwhile. An entry may weigh more alone.
 	maxWeight = 200
-	// mostLogTokens are as many as one entry adds to its logs where it may have fewer:
-	// those that weigh as much as a call.
-	mostLogTokens = 2 * maxWeight
 	// maxWaiters is how many callers one call answers at most: many may share an
 	// entry.
 	maxWaiters = 1024

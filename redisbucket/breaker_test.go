@@ -164,7 +164,14 @@ func TestWaitIsNoFailure(t *testing.T) {
 	p := throughProxy(t, Options{Breaker: Breaker{Failures: 1}})
 	take(t, p, rule(t, 1000, 0.001))
 	p.proxy.Set(t, servertest.Fault{ReplyDelay: 4 * decisionTimeout / 5})
+	calls := p.proxy.Commands("EVALSHA")
+	var wait sync.WaitGroup
+	for i := range leastSenders { // both places are taken
+		wait.Go(func() { _, _ = quick(p, rule(t, 1000, 0.001)) })
+		require.Eventually(t, func() bool { return p.proxy.Commands("EVALSHA") > calls+i }, 10*time.Second, 100*time.Microsecond)
+	}
 	granted, reasons := quickAtOnce(p, rule(t, 1000, 0.001), 3*mostLanes)
+	wait.Wait()
 	t.Logf("%d granted, %v", granted, reasons)
 	require.Positive(t, reasons["wait"])
 	require.LessOrEqual(t, p.proxy.Commands("EVALSHA"), mostLanes+1, "what waited too long is not sent")

@@ -167,9 +167,9 @@ func (cs *connections) attempt(began time.Time) {
 	} else {
 		cs.connected(l, time.Since(began))
 	}
-	err = cs.failed
+	failed := cs.failed
 	cs.mu.Unlock()
-	cs.node.attempted(cs.run, err)
+	cs.node.attempted(cs.run, err, failed)
 	if l != nil {
 		cs.idle <- l
 	}

@@ -46,7 +46,6 @@ func (l *Limiter) Take(ctx context.Context, req limit.Request) (limit.Decision, 
 	client := l.client.acting()
 	w := client.waiters.Get().(*waiter)
 	w.ask(l.prefix, &req)
-	w.bear()
 	w.limitTime(ctx, req.Deadline)
 	decision, err := client.take(ctx, w)
 	if err != nil {

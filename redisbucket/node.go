@@ -146,8 +146,9 @@ func (n *node) last() failure {
 	return failure{}
 }
 
-// attempted notes how a connection attempt of a run ended.
-func (n *node) attempted(r *run, err error) {
+// attempted notes how a connection attempt of a run ended: the error that failed it,
+// and that in the words of who finds no connection.
+func (n *node) attempted(r *run, cause, err error) {
 	if err == nil {
 		if n.unreached.Swap(false) {
 			n.tell(Event{Kind: Reached})
@@ -155,7 +156,7 @@ func (n *node) attempted(r *run, err error) {
 	} else {
 		n.noteFailure(err)
 		if r.connections.alive.Load() == 0 && !n.unreached.Swap(true) {
-			n.tell(Event{Kind: Unreached, Detail: Reason(errors.Unwrap(err)), Words: words(err)})
+			n.tell(Event{Kind: Unreached, Detail: Reason(cause), Words: words(err)})
 		}
 	}
 	r.warmOnce()

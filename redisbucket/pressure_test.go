@@ -58,17 +58,6 @@ func TestW1Weight(t *testing.T) {
 	}
 }
 
-// TestW1TokensAhead: of a log, no more is taken ahead than one call can bear.
-func TestW1TokensAhead(t *testing.T) {
-	t.Parallel()
-	b := onRedis(t)
-	req := logRequest(t, "t1", 2, 1)
-	req.Count = 100_000
-	d, err := b.Take(t.Context(), req)
-	require.NoError(t, err)
-	require.EqualValues(t, mostLogTokens/2, d.Granted)
-}
-
 // TestW1OneTenantsBurst: a gateway whose tenant takes much from logs is no trouble
 // for another gateway.
 func TestW1OneTenantsBurst(t *testing.T) {
@@ -391,7 +380,10 @@ func TestDeadlinesAreInOrder(t *testing.T) {
 func TestH13DatabaseOutOfRange(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	l := started(t, Options{URLs: []string{"redis://" + server.Addr + "/99"}})
+	seen := &observed{}
+	l := New(seen.start(t, Options{URLs: []string{"redis://" + server.Addr + "/99"}}), "")
+	require.Eventually(t, func() bool { return len(seen.get()) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, []any{Unreached, "other", "ERR DB index is out of range"}, []any{seen.get()[0].Kind, seen.get()[0].Detail, seen.get()[0].Words})
 	_, err := quick(l, rule(t, 10, 1))
 	require.ErrorContains(t, err, "DB index is out of range")
 	require.Zero(t, l.client.Status().Connections)

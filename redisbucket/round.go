@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,9 @@ func (s *senders) round(ctx context.Context, c *call, own *waiter) error {
 		return s.unsent(ctx, l, err, own)
 	}
 	s.yield(arrived, patience)
+	if own != nil && tooLate(time.Now())(own) {
+		return s.unsent(ctx, l, errWait, own)
+	}
 	if !s.load(c, own) {
 		s.run.connections.unused(l)
 		return nil
@@ -38,9 +42,9 @@ func (s *senders) round(ctx context.Context, c *call, own *waiter) error {
 
 // unsent is a round that ends before anything is sent.
 func (s *senders) unsent(ctx context.Context, l *lane, err error, own *waiter) error {
-	if l != nil {
-		s.run.connections.unused(l)
-		err = ctx.Err()
+	s.run.connections.unused(l)
+	if left := ctx.Err(); left != nil {
+		err = left
 	}
 	if own == nil {
 		s.turnAway(errWait, tooLate(time.Now()))
@@ -89,15 +93,18 @@ func (s *senders) yield(arrived, deadline time.Time) {
 
 // load takes what waits into a call, after own, as long as it fits, and of those
 // whose time is alike. It turns away those who would not be there for the answer,
-// and is false where nobody is left. What is sent under way has the time of its
-// caller, or of the one that waits longest.
+// and is false where nobody is left. A sender's call has as much time from now on as
+// they have in all: that they have waited says nothing about Redis. A caller's ends
+// with its own time, and says nothing either where that is short.
 func (s *senders) load(c *call, own *waiter) bool {
 	var like time.Duration
+	now := time.Now()
 	if own != nil {
 		c.batch.add(own)
-		c.deadline, c.early, like = own.deadline, own.early(), own.patience()
+		like = own.patience()
+		c.deadline, c.early = own.deadline, own.early() || own.deadline.Sub(now) < like/2
 	}
-	late := tooLate(time.Now())
+	late := tooLate(now)
 	var away chain
 	for more := true; more; {
 		weight, waiters := c.batch.weight, c.batch.waiters
@@ -115,8 +122,8 @@ func (s *senders) load(c *call, own *waiter) bool {
 				away.append(w)
 				return
 			}
-			if own == nil && w.latest.After(c.deadline) {
-				c.deadline = w.latest
+			if own == nil {
+				c.deadline = later(c.deadline, w.latest, now.Add(like))
 			}
 			c.batch.add(w)
 		})
@@ -129,6 +136,9 @@ func (s *senders) load(c *call, own *waiter) bool {
 	}
 	return len(c.batch.entries) > 0
 }
+
+// later returns the latest of times.
+func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // alike reports whether those who have so much time may share a call: its end is
 // one for all of them.

@@ -65,14 +65,6 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 	w.renew(req.Cost, req.Count)
 }
 
-// bear lowers how many units are asked for to what one call can bear: of a log, who
-// takes tokens ahead gets no more.
-func (w *waiter) bear() {
-	if _, logs := weigh(w.rules); logs > 0 && w.count > 1 {
-		w.count = min(w.count, max(1, mostLogTokens/logs/w.cost))
-	}
-}
-
 // together is how many of the keys the script decides about at once: all or, where
 // they are asked apart, each by itself.
 func (w *waiter) together() int {
