@@ -71,15 +71,15 @@ func (s *senders) oldest(own *waiter) (arrived, deadline time.Time, ok bool) {
 }
 
 // yield lets others go first who are about to ask: where the oldest has time for
-// that, where it is known to be short, and where there are others. A yield that took
-// long, on a busy machine, is forgotten one call at a time; who was alone for a while
-// yields only now and then, because it wakes another thread.
+// that, where it is known to be short, and where calls are shared: with little to do
+// it would only cost time, and wake another thread. A yield that took long, on a busy
+// machine, is forgotten one call at a time.
 func (s *senders) yield(arrived, deadline time.Time) {
 	began := time.Now()
 	time8 := deadline.Sub(arrived) / 8
-	mean, lonely := time.Duration(s.yields.Load()), s.lonely.Load()
+	mean := time.Duration(s.yields.Load())
 	switch {
-	case lonely >= lonelyCalls && lonely%lonelyEvery != 0:
+	case s.company.Load() < yieldFrom*companyOne:
 		return
 	case began.Sub(arrived) > time8, time.Duration(s.trip.Load()) > 2*time8:
 		return
@@ -129,11 +129,8 @@ func (s *senders) load(c *call, own *waiter) bool {
 		})
 	}
 	s.hand(away.each)
-	if c.batch.waiters > 1 {
-		s.lonely.Store(0)
-	} else {
-		s.lonely.Add(1)
-	}
+	company := s.company.Load()
+	s.company.Store(company + (int64(c.batch.waiters)*companyOne-company)/meanOver)
 	return len(c.batch.entries) > 0
 }
 

@@ -15,10 +15,10 @@ const (
 	// longPatience is from when on a caller that waits notices that it is canceled.
 	// It costs more than to wait for so little time.
 	longPatience = 50 * time.Millisecond
-	// After lonelyCalls for one waiter each, one in lonelyEvery looks whether there
-	// are others again.
-	lonelyCalls = 8
-	lonelyEvery = 16
+	// yieldFrom is how many waiters calls answer in the mean where a round yields.
+	yieldFrom = 2
+	// companyOne is one waiter in a mean.
+	companyOne = 1 << 10
 )
 
 // senders make the calls of a run: few at a time, each with all that waits when
@@ -40,7 +40,8 @@ type senders struct {
 
 	trip   atomic.Int64 // the mean of what calls take, in ns
 	yields atomic.Int64 // the mean of what yields take, in ns
-	lonely atomic.Int64 // how many calls in a row were for one waiter
+	// company is the mean of how many waiters a call answers, in parts of companyOne.
+	company atomic.Int64
 }
 
 func newSenders(r *run) *senders {
