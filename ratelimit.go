@@ -198,12 +198,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	who, means, err := h.identify(r, current.repl, rules)
 	switch {
 	case err != nil:
-		return h.turnAway(w, r, current, next, outcomeInvalid, err)
+		if h.turnAway(current, outcomeInvalid) {
+			return current.passFree(w, r, next)
+		}
+		return current.close(w, r, invalidStatus(err), err)
 	case means == standingFree:
 		h.countAll(outcomeAllowed)
 		return current.passFree(w, r, next)
 	case means == standingUnauthorized:
-		return h.turnAway(w, r, current, next, outcomeUnauthorized, errNoTenant)
+		if h.turnAway(current, outcomeUnauthorized) {
+			return current.passFree(w, r, next)
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+		return current.close(w, r, http.StatusUnauthorized, errNoTenant)
 	}
 	from := len(current.charges)
 	if z, status, err := h.charge(r, current, who, rules); err != nil {
@@ -217,7 +224,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	cost, err := h.cost.of(current.repl)
 	if err != nil {
-		return h.turnCostAway(w, r, current, next, from, err)
+		if turnCostAway(current, from) {
+			return current.passFree(w, r, next)
+		}
+		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
 	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {

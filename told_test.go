@@ -133,10 +133,10 @@ func TestH9Share(t *testing.T) {
 // TestH10Waits rounds the longest times that there are.
 func TestH10Waits(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, math.MaxInt64/int64(time.Second)+1, wholeSeconds(math.MaxInt64))
-	require.EqualValues(t, math.MaxInt64/int64(time.Millisecond)+1, roundedUp(math.MaxInt64, time.Millisecond))
+	require.Equal(t, math.MaxInt64/int64(time.Second)+1, wholeSeconds(math.MaxInt64))
+	require.Equal(t, math.MaxInt64/int64(time.Millisecond)+1, roundedUp(math.MaxInt64, time.Millisecond))
 	require.Equal(t, []int64{0, 0, 1, 1, 2}, []int64{wholeSeconds(-1), wholeSeconds(0), wholeSeconds(1), wholeSeconds(time.Second), wholeSeconds(time.Second + 1)})
-	require.Equal(t, time.Duration(limit.MaxWait), jittered(limit.MaxWindow, 100, func() float64 { return 1 }))
+	require.Equal(t, limit.MaxWait, jittered(limit.MaxWindow, 100, func() float64 { return 1 }))
 }
 
 // TestK15EarlyData sends requests whose handshake is not complete: none that is
@@ -157,8 +157,7 @@ func TestK15EarlyData(t *testing.T) {
 			w := httptest.NewRecorder()
 			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
 			err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil }))
-			var failed caddyhttp.HandlerError
-			if errors.As(err, &failed) {
+			if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
 				return failed.StatusCode
 			}
 			require.NoError(t, err)

@@ -9,25 +9,18 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// turnAway answers a request that no bucket can be asked about. Where the
-// directive is in shadow it passes, and is only counted.
-func (h *Handler) turnAway(w http.ResponseWriter, r *http.Request, current *answer, next caddyhttp.Handler, as outcome, reason error) error {
+// turnAway notes that no bucket can be asked about a request. It passes all the same
+// where the directive is in shadow, and is only counted.
+func (h *Handler) turnAway(current *answer, as outcome) (passes bool) {
 	h.countAll(as)
 	current.turnAway(as, h.zones[0])
-	switch {
-	case h.Shadow:
-		return current.passFree(w, r, next)
-	case as == outcomeUnauthorized:
-		w.Header().Set("WWW-Authenticate", challenge)
-		return current.close(w, r, http.StatusUnauthorized, reason)
-	}
-	return current.close(w, r, invalidStatus(reason), reason)
+	return h.Shadow
 }
 
-// turnCostAway answers a request whose cost is unknown. It passes where none of
-// its buckets, which are those since from, might have refused it.
-func (h *Handler) turnCostAway(w http.ResponseWriter, r *http.Request, current *answer, next caddyhttp.Handler, from int, reason error) error {
-	passes := true
+// turnCostAway notes that a request's cost is unknown. It passes where none of its
+// buckets, which are those since from, might have refused it.
+func turnCostAway(current *answer, from int) (passes bool) {
+	passes = true
 	for i := range current.charges[from:] {
 		c := &current.charges[from+i]
 		c.zone.counts.count(outcomeInvalid, limit.SourceNone)
@@ -35,10 +28,7 @@ func (h *Handler) turnCostAway(w http.ResponseWriter, r *http.Request, current *
 	}
 	current.turnAway(outcomeInvalid, current.charges[from].zone)
 	current.charges = current.charges[:from]
-	if passes {
-		return current.passFree(w, r, next)
-	}
-	return current.close(w, r, http.StatusBadRequest, reason)
+	return passes
 }
 
 // errEarly is why a request is answered with 425.
