@@ -132,7 +132,7 @@ func (e *explanation) candidates(tenant string, asked bool) []candidateAnswer {
 		layers, names = []*rulecache.Snapshot{e.rules.loaded, e.rules.static}, []string{fromPostgres, fromStatic}
 	}
 	var list []candidateAnswer
-	for _, place := range rulecache.Candidates(tenant, e.zone.route, len(layers)) {
+	for _, place := range rulecache.Candidates(tenant, "", e.zone.route, len(layers)) {
 		rule, exists := layers[place.Layer].Get(place.Tenant, place.Route)
 		list = append(list, newCandidate(candidateAnswer{From: names[place.Layer], Tenant: place.Tenant, Route: place.Route}, rule, exists))
 	}

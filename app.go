@@ -222,7 +222,7 @@ func (a *App) Cleanup() error {
 
 // coversRoute reports whether a static rule is there for every tenant of the route.
 func (a *App) coversRoute(route string) bool {
-	_, found := rulecache.Find("", route, nil, a.static)
+	_, found := rulecache.Find("", "", route, nil, a.static)
 	return found
 }
 

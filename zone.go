@@ -55,7 +55,7 @@ func (z *zone) matches(r *http.Request) bool {
 // rule returns the one rule that counts for the tenant. Its name is blank where
 // no rule can name it.
 func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
-	rule, found := rulecache.Find(tenant, z.route, rules.loaded, rules.static)
+	rule, found := rulecache.Find(tenant, "", z.route, rules.loaded, rules.static)
 	if !found {
 		return z.fallback
 	}
