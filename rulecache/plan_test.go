@@ -131,7 +131,7 @@ func TestTenantsAreStored(t *testing.T) {
 
 // TestAMillionTenants bounds what a million tenants in five plans take.
 func TestAMillionTenants(t *testing.T) {
-	const count, most = 1_000_000, 100 << 20
+	const count, most = 1_000_000, int64(100 << 20)
 	before := heap()
 	b := newMemberBuilder(count)
 	for i := range count {
