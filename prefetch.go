@@ -2,51 +2,9 @@ package ratelimit
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
 
 	"github.com/caddygate/ratelimit/limit"
 )
-
-// Prefetch is how many tokens may be taken ahead: a whole number from 0 to
-// 100,000, or `auto`. Blank is what the handler says. JSON may have a number.
-type Prefetch string
-
-// prefetchAuto takes as many ahead as the measured demand asks for.
-const prefetchAuto = "auto"
-
-// UnmarshalJSON reads a text or a number.
-func (p *Prefetch) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
-	if unquoted, err := strconv.Unquote(string(text)); err == nil {
-		*p = Prefetch(unquoted)
-		return nil
-	}
-	if _, err := strconv.ParseInt(string(text), 10, 64); err != nil {
-		return errors.New("prefetch: allowed are a whole number and \"auto\"")
-	}
-	*p = Prefetch(text)
-	return nil
-}
-
-// rule returns the number that a limit.Rule has, 0 where p is blank.
-func (p Prefetch) rule() (int32, error) {
-	switch p {
-	case "":
-		return 0, nil
-	case prefetchAuto:
-		return limit.PrefetchAuto, nil
-	case "0":
-		return limit.PrefetchOff, nil
-	}
-	n, err := strconv.ParseInt(string(p), 10, 32)
-	if err != nil || n < 0 || n > limit.MaxPrefetch {
-		return 0, fmt.Errorf("prefetch: %q is neither a whole number from 0 to %d nor auto", string(p), limit.MaxPrefetch)
-	}
-	return int32(n), nil
-}
 
 // checkFront returns why the handler's options of the layers before Redis do not
 // go together.
