@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,6 +60,19 @@ func quotasOf(charges []charge) []quota {
 		}
 	}
 	return quotas
+}
+
+// showNearest makes the answer tell of the charge that is nearest to empty.
+func (a *answer) showNearest(from int, style headerStyle) {
+	for i := from; i < len(a.charges); i++ {
+		c, about := &a.charges[i], &a.charges[a.about]
+		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
+			a.about = i
+		}
+	}
+	if (style.legacy || style.ietf) && a.charges[a.about].shown() {
+		a.fields.tell(style, a.charges, a.about)
+	}
 }
 
 // write puts the fields in place of any others of the same name.
@@ -202,6 +216,49 @@ func number(n int64) string {
 		return numbers[n]
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// publish makes the answer known to the rest of the request: to other
+// directives, and to placeholders.
+func (a *answer) publish() {
+	if a.published {
+		return
+	}
+	a.published = true
+	if a.vars != nil {
+		a.vars[answerKey] = a
+	}
+	a.repl.Map(a.placeholder)
+}
+
+// placeholder gives the values of the handler's placeholders, blank where no bucket
+// was asked.
+func (a *answer) placeholder(name string) (any, bool) {
+	const prefix = "http.rate_limit."
+	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
+		return nil, false
+	}
+	name = name[len(prefix):]
+	if len(a.charges) == 0 {
+		return "", slices.Contains([]string{"tenant", "route", "remaining", "source", "exceeded.name"}, name)
+	}
+	about := &a.charges[a.about]
+	switch name {
+	case "tenant":
+		return about.tenant, true
+	case "route":
+		return about.zone.name, true
+	case "remaining":
+		return about.state.Remaining, true
+	case "source":
+		return about.source.String(), true
+	case "exceeded.name":
+		if about.outcome == outcomeRefused {
+			return about.zone.name, true
+		}
+		return "", true
+	}
+	return nil, false
 }
 
 // Interface guards

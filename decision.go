@@ -5,11 +5,137 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
 )
+
+// charge is one bucket that a request is held to, and what came of it.
+type charge struct {
+	zone    *zone
+	tenant  string // as placeholders tell it
+	bucket  limit.Bucket
+	whole   int64 // capacity of the rule that all regions share
+	state   limit.State
+	source  limit.Source
+	outcome outcome
+	asked   bool // of the shadow buckets
+}
+
+// enforced reports whether the bucket may refuse the request.
+func (c *charge) enforced() bool { return c.bucket.Rule.Mode != limit.Shadow }
+
+// note writes the bucket's part of a decision. Refused is what a refusal is
+// counted as. A bucket that could have given has no part in a refusal.
+func (c *charge) note(decision limit.Decision, state limit.State, refused outcome) {
+	c.state, c.source = state, decision.Source
+	switch {
+	case decision.Granted > 0 && decision.Source == limit.SourceNone:
+		c.outcome = outcomeAllowed
+	case decision.Granted > 0:
+		c.outcome = outcomeGranted
+	case state.RetryAfter != 0:
+		c.outcome = refused
+	}
+}
+
+// shown reports whether there is anything to tell about the bucket.
+func (c *charge) shown() bool {
+	return c.source != limit.SourceNone
+}
+
+// answer is all that was decided about one request, however many directives it
+// meets. It lives in the request's variables, so that `handle_errors` finds it.
+type answer struct {
+	charges   []charge
+	first     [1]charge       // the array of charges, as long as there is one
+	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
+	about     int             // the charge that header and placeholders tell of
+	turned    outcome         // what it was turned away as before any bucket was asked
+	turnedAt  string          // the zone
+	logged    bool            // the access log tells of it
+	closed    bool            // it was refused, and no directive in handle_errors judges it again
+	published bool
+	vars      map[string]any  // the request's, where the answer lives; nil: it has none
+	repl      *caddy.Replacer // the request's
+	fields    fields
+	writer    fieldWriter
+
+	retryAfter [1]string // the header's values, on a refusal
+}
+
+// turnAway notes that a request is turned away without a bucket being asked.
+func (a *answer) turnAway(as outcome, at *zone) {
+	a.turned, a.turnedAt = as, at.name
+}
+
+// answerKey is where a request's variables hold its answer.
+const answerKey = "rate_limit.answer"
+
+// answerOf returns what was decided about the request so far, or a new answer. It
+// looks up once what the answer needs of the context, where each look-up goes
+// through all that Caddy and its modules have put there.
+func answerOf(r *http.Request) *answer {
+	ctx := r.Context()
+	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if known, found := vars[answerKey].(*answer); found {
+		return known
+	}
+	return &answer{vars: vars, repl: ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)}
+}
+
+// String is what the request's variables tell of an answer: nothing.
+func (*answer) String() string { return "" }
+
+// charged reports whether the request was held to the bucket already.
+func (a *answer) charged(key limit.Key) bool {
+	for i := range a.charges {
+		if a.charges[i].bucket.Key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *answer) add(c charge) {
+	if a.charges == nil {
+		a.charges = a.first[:0]
+	}
+	a.charges = append(a.charges, c)
+}
+
+// violated returns which of the charges since from refused the request: the one
+// with the longest wait, and one that can never grant it before all others. It
+// is -1 where none did.
+func (a *answer) violated(from int) int {
+	worst := -1
+	for i := from; i < len(a.charges); i++ {
+		if a.charges[i].outcome == outcomeRefused && (worst < 0 || a.charges[i].waitsLongerThan(&a.charges[worst])) {
+			worst = i
+		}
+	}
+	return worst
+}
+
+func (c *charge) waitsLongerThan(other *charge) bool {
+	if other.state.RetryAfter == limit.Never {
+		return false
+	}
+	return c.state.RetryAfter == limit.Never || c.state.RetryAfter > other.state.RetryAfter
+}
+
+// violatedNames lists the zones that refused the request.
+func (a *answer) violatedNames() []string {
+	var names []string
+	for i := range a.charges {
+		if a.charges[i].outcome == outcomeRefused && a.charges[i].shown() {
+			names = append(names, a.charges[i].zone.name)
+		}
+	}
+	return names
+}
 
 // decide asks the limiters about the charges, for what is wanted of each. The
 // enforced ones are asked in one call, so that all give or none. Shadow buckets never
@@ -175,4 +301,31 @@ func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decisio
 	// no reason to fail the request.
 	h.logger.Error("deciding failed, the request passes", zap.Error(err))
 	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(wanted.Buckets)-1)}, nil
+}
+
+// payable returns what a request costs each of the enforced buckets, which give a
+// region's share of their limits: a cost above a share is that whole share, so that
+// it does not become impossible. One above a whole limit stays as it is, and is
+// refused for good.
+func payable(charges []charge, cost int64) int64 {
+	price := cost
+	for i := range charges {
+		c := &charges[i]
+		if !c.enforced() {
+			continue
+		}
+		if cost > c.whole {
+			return cost
+		}
+		price = c.payable(price)
+	}
+	return price
+}
+
+// payable is the same of one bucket.
+func (c *charge) payable(cost int64) int64 {
+	if cost > c.whole {
+		return cost
+	}
+	return min(cost, c.bucket.Rule.Capacity)
 }
