@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -311,20 +310,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 func (h *Handler) countAll(what outcome) {
 	for _, zone := range h.zones {
 		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// headerStyle returns what the words of the options mean, the app's where the
-// handler has none.
-func (h *Handler) headerStyle() headerStyle {
-	word := cmp.Or(h.Headers, h.app.Headers)
-	if word == "" && len(h.RateLimits) > 0 {
-		word = headersOff // caddy-ratelimit sends none
-	}
-	return headerStyle{
-		legacy: word == "" || word == headersLegacy || word == headersBoth,
-		ietf:   word == headersIETF || word == headersBoth,
-		epoch:  h.app.Reset == resetEpoch,
 	}
 }
 
