@@ -6,37 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddygate/ratelimit/limit"
 )
-
-// exceeded is what the event `rate_limit_exceeded` tells of a refusal.
-type exceeded struct {
-	origin   *caddy.Context // of the handler that refused
-	zone     string
-	route    string
-	tenant   string // blank unless log_key asks for it
-	remoteIP string
-	clientIP string // behind trusted proxies another than remoteIP
-	wait     time.Duration
-	shadow   bool // whether the request passed all the same
-}
-
-func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": e.clientIP}
-	if e.wait != limit.Never {
-		data["wait"] = e.wait
-	}
-	if e.tenant != "" {
-		data["tenant"] = e.tenant
-	}
-	if e.shadow {
-		data["shadow"] = true
-	}
-	return data
-}
 
 // tellRefusal logs the refusal and emits its event. The charge then holds the
 // wait that the client is told, too.
@@ -53,30 +26,6 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	}
 	h.app.memory.top.note(c)
 	h.emitExceeded(r, c)
-}
-
-// tellShadows emits the events of the charges that would have refused the
-// request if they were enforced.
-func (h *Handler) tellShadows(r *http.Request, charges []charge) {
-	for i := range charges {
-		if charges[i].outcome == outcomeShadow {
-			h.emitExceeded(r, &charges[i])
-		}
-	}
-}
-
-func (h *Handler) emitExceeded(r *http.Request, c *charge) {
-	if !h.app.events.wanted() {
-		return
-	}
-	said := exceeded{
-		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r), clientIP: clientIP(r),
-		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
-	}
-	if h.LogKey {
-		said.tenant = c.tenant
-	}
-	h.app.events.offer(c.bucket.Key, said)
 }
 
 // jittered adds to a wait up to the part jitter of it. random returns a number

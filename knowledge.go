@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -160,6 +161,64 @@ func (a *App) tellDeciding(told string) string {
 			zap.String("deciding", now), zap.String("before", told))
 	}
 	return now
+}
+
+// staleAfter is how many refresh intervals may pass without PostgreSQL having
+// confirmed the rules before they are called stale.
+const staleAfter = 3
+
+// staleness notices that rules have not been confirmed for too long, once, until
+// they are confirmed again.
+type staleness struct {
+	age  func() time.Duration // of the rules
+	most time.Duration
+	tell func(age time.Duration)
+	told bool
+}
+
+// look is called now and then.
+func (s *staleness) look() {
+	age := s.age()
+	stale := age > s.most
+	if stale && !s.told {
+		s.tell(age)
+	}
+	s.told = stale
+}
+
+// start looks, until stop is called.
+func (s *staleness) start() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(max(s.most/10, time.Second/4))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.look()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// watchRules tells when the rules have become stale, until stop is called.
+func (a *App) watchRules() (stop func()) {
+	s := staleness{
+		age:  func() time.Duration { return a.source.Status().Age },
+		most: staleAfter * cmp.Or(time.Duration(a.Rules.Refresh), rulecache.DefaultRefresh),
+		tell: func(age time.Duration) {
+			a.logger.Warn("PostgreSQL: rules are stale", zap.Duration("age", age))
+			a.tellChange(rulesStaleEvent, map[string]any{"age": age})
+		},
+	}
+	return s.start()
 }
 
 // ignorantDesc tells of a gateway that does not know what it would have to.
