@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -355,4 +357,21 @@ func parseCost(text string) (int64, error) {
 		return 0, errCost
 	}
 	return n, nil
+}
+
+// remoteIP returns the address of the connection's other end without its port,
+// as caddy-ratelimit tells it: a proxy in between is what it names.
+func remoteIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// clientIP returns the address of the client, which behind trusted proxies is the
+// one that they tell.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
 }
