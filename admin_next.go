@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -110,7 +111,7 @@ func (e *explanation) told(current *answer, cost int64) nextAnswer {
 	}
 	next.Status = http.StatusTooManyRequests
 	if wait := about.state.RetryAfter; wait != limit.Never {
-		seconds := max(1, wholeSeconds(wait))
+		seconds := max(1, headers.WholeSeconds(wait))
 		next.RetryAfter = &seconds
 	}
 	return next

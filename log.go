@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -373,7 +374,7 @@ func (a *answer) finding() (f finding, found bool) {
 	}
 	f.decided = c.shown()
 	f.limit, f.remaining = c.bucket.Rule.Capacity, min(max(c.state.Remaining, 0), c.bucket.Rule.Capacity)
-	f.retryAfter = roundedUp(c.state.RetryAfter, time.Millisecond)
+	f.retryAfter = headers.RoundedUp(c.state.RetryAfter, time.Millisecond)
 	if c.state.RetryAfter == limit.Never {
 		f.retryAfter = -1
 	}

@@ -1,83 +1,17 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 )
-
-// headerStyle says which fields tell of a limit, and how.
-type headerStyle struct {
-	legacy bool // X-RateLimit-*
-	ietf   bool // RateLimit and RateLimit-Policy
-	epoch  bool // X-RateLimit-Reset is a time, not a wait
-}
-
-// headerStyle returns what the words of the options mean, the app's where the
-// handler has none.
-func (h *Handler) headerStyle() headerStyle {
-	word := cmp.Or(h.Headers, h.app.Headers)
-	if word == "" && len(h.RateLimits) > 0 {
-		word = headersOff // caddy-ratelimit sends none
-	}
-	return headerStyle{
-		legacy: word == "" || word == headersLegacy || word == headersBoth,
-		ietf:   word == headersIETF || word == headersBoth,
-		epoch:  h.app.Reset == resetEpoch,
-	}
-}
-
-// fields are the header fields that tell of a limit, one value each.
-type fields struct {
-	legacy, ietf bool      // which are set
-	values       [5]string // in the order of fieldNames
-}
-
-// fieldNames are the fields in the form that http.Header has them.
-var fieldNames = [5]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit-Policy", "Ratelimit"}
-
-// legacyFields is how many of them are not those of the IETF.
-const legacyFields = 3
-
-// tell makes the fields tell of the charge number about, and those of the IETF
-// of all charges that there is anything to tell of.
-func (f *fields) tell(style headerStyle, charges []charge, about int) {
-	c := &charges[about]
-	f.legacy, f.ietf = f.legacy || style.legacy, f.ietf || style.ietf
-	if f.legacy {
-		capacity := c.bucket.Rule.Capacity
-		f.values[0] = c.zone.capacity(capacity)
-		f.values[1] = number(min(max(c.state.Remaining, 0), capacity))
-		var now time.Time
-		if style.epoch {
-			now = time.Now()
-		}
-		f.values[2] = number(resetValue(style.epoch, now, c.state.ResetAfter))
-	}
-	if f.ietf {
-		quotas := quotasOf(charges)
-		f.values[3], f.values[4] = policyField(quotas), limitField(quotas)
-	}
-}
-
-func quotasOf(charges []charge) []quota {
-	quotas := make([]quota, 0, len(charges))
-	for i := range charges {
-		if c := &charges[i]; c.shown() {
-			quotas = append(quotas, quota{name: c.zone.name, rule: c.bucket.Rule, held: c.held(), state: c.state})
-		}
-	}
-	return quotas
-}
 
 // showNearest makes the answer tell of the charge that is nearest to empty.
 func (a *answer) showNearest(from int, style headerStyle) {
@@ -90,34 +24,6 @@ func (a *answer) showNearest(from int, style headerStyle) {
 	if (style.legacy || style.ietf) && a.charges[a.about].shown() {
 		a.fields.tell(style, a.charges, a.about)
 	}
-}
-
-// write puts the fields in place of any others of the same name.
-func (f *fields) write(header http.Header) {
-	for i, name := range fieldNames {
-		if f.has(i) {
-			header[name] = f.values[i : i+1 : i+1]
-		}
-	}
-}
-
-// erase takes back what another directive told of a bucket that is not the one
-// which refused the request.
-func (f *fields) erase(header http.Header) {
-	for i, name := range fieldNames {
-		if f.has(i) {
-			delete(header, name)
-		}
-	}
-	f.legacy, f.ietf = false, false
-}
-
-// has reports whether field number i is set.
-func (f *fields) has(i int) bool {
-	if i < legacyFields {
-		return f.legacy
-	}
-	return f.ietf
 }
 
 // pass lets the request through to next, with what was decided in the header of
@@ -152,11 +58,11 @@ func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, st
 		a.fields.write(header)
 	}
 	if wait := c.state.RetryAfter; wait != limit.Never {
-		a.retryAfter[0] = number(max(1, wholeSeconds(wait)))
+		a.retryAfter[0] = headers.Number(max(1, headers.WholeSeconds(wait)))
 		header["Retry-After"] = a.retryAfter[:]
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
-	if wantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, a.violatedNames()) {
+	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, a.violatedNames()) {
 		return nil
 	}
 	if inErrorRoute(r) {
@@ -164,75 +70,6 @@ func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, st
 		return nil
 	}
 	return refusedError()
-}
-
-// fieldWriter sets our fields again when the header is about to go out, because
-// an upstream may have added its own of the same name.
-type fieldWriter struct {
-	caddyhttp.ResponseWriterWrapper
-	fields *fields
-	wrote  bool
-}
-
-// WriteHeader sets the fields and sends the header. An interim response is not
-// the answer yet, and reverse_proxy clears the header after it.
-func (w *fieldWriter) WriteHeader(status int) {
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		w.settle()
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write sends the header first, as net/http does.
-func (w *fieldWriter) Write(p []byte) (int, error) {
-	w.settle()
-	return w.ResponseWriter.Write(p)
-}
-
-// ReadFrom sends the header first, and then what r has.
-func (w *fieldWriter) ReadFrom(r io.Reader) (int64, error) {
-	w.settle()
-	return w.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// FlushError sends what is there, the header first.
-func (w *fieldWriter) FlushError() error {
-	w.settle()
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-func (w *fieldWriter) settle() {
-	if !w.wrote {
-		w.wrote = true
-		w.fields.write(w.Header())
-	}
-}
-
-// wholeSeconds rounds up, so that who waits that long has waited enough.
-func wholeSeconds(d time.Duration) int64 { return roundedUp(d, time.Second) }
-
-// roundedUp is how many whole units a wait takes. It does not overflow.
-func roundedUp(d, unit time.Duration) int64 {
-	units := int64(d / unit)
-	if d%unit > 0 {
-		units++
-	}
-	return units
-}
-
-// numbers are the texts of the numbers that headers mostly hold.
-var numbers = func() (texts [1024]string) {
-	for i := range texts {
-		texts[i] = strconv.Itoa(i)
-	}
-	return texts
-}()
-
-func number(n int64) string {
-	if n >= 0 && n < int64(len(numbers)) {
-		return numbers[n]
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // publish makes the answer known to the rest of the request: to other
@@ -395,6 +232,83 @@ func errorID(random uint64) string {
 		random /= uint64(len(dictionary))
 	}
 	return string(id[:])
+}
+
+// refuseWithProblem answers a refused request with a problem document (RFC 9457)
+// that names the violated policies, and reports whether it did. If it did, the
+// handler returns nil: the answer is written, with status 429 and whatever the
+// header of w holds. It does not where the client has not asked for such a
+// document, where an error route (handle_errors) may have an answer of its own,
+// and where no policy is named, because no bucket has refused.
+//
+// An error route that a subroute keeps for itself, which only JSON can write, is
+// not seen.
+func refuseWithProblem(w http.ResponseWriter, r *http.Request, names []string) bool {
+	if len(names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r) {
+		return false
+	}
+	writeProblem(w, r, names)
+	return true
+}
+
+// writeProblem writes the document that names the violated policies.
+func writeProblem(w http.ResponseWriter, r *http.Request, names []string) {
+	document := headers.Problem(names)
+	header := w.Header()
+	header.Set("Content-Type", headers.ProblemMedia)
+	header.Set("Content-Length", strconv.Itoa(len(document)))
+	w.WriteHeader(http.StatusTooManyRequests)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(document) // whom it does not reach has left
+	}
+}
+
+// mayRender reports whether the server has an error route that may answer the
+// refusal of the request, or cannot be asked. All sites on a port share one
+// server, and most error routes are for other sites or other statuses.
+func mayRender(r *http.Request) bool {
+	ctx := r.Context()
+	server, found := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !found {
+		return true
+	}
+	if inErrorRoute(r) {
+		return false // nobody handles an error of one that handles errors
+	}
+	if server.Errors == nil || len(server.Errors.Routes) == 0 {
+		return false
+	}
+	refused := server.Errors.WithError(r, caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded})
+	if original, found := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); found {
+		refused.Method, refused.RemoteAddr = original.Method, original.RemoteAddr
+		refused.RequestURI, refused.URL = original.RequestURI, original.URL
+	}
+	return anyRenders(server.Errors.Routes, refused)
+}
+
+// anyRenders reports whether one of the routes matches the request with anything
+// but subroutes of which none does. It looks the way that Caddy goes, and where
+// it cannot tell it says yes.
+func anyRenders(routes caddyhttp.RouteList, r *http.Request) bool {
+	for i := range routes {
+		matches, err := routes[i].MatcherSets.AnyMatchWithError(r)
+		if err != nil {
+			return true
+		}
+		if !matches {
+			continue
+		}
+		for _, handler := range routes[i].Handlers {
+			subroute, nested := handler.(*caddyhttp.Subroute)
+			if !nested || anyRenders(subroute.Routes, r) {
+				return true
+			}
+		}
+		if routes[i].Terminal {
+			return false
+		}
+	}
+	return false
 }
 
 // Interface guards

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
@@ -76,7 +77,7 @@ func (z *zone) capacity(n int64) string {
 	if n == z.fallback.Capacity && z.fallbackText != "" {
 		return z.fallbackText
 	}
-	return number(n)
+	return headers.Number(n)
 }
 
 // provisionZones makes the zones, of each route or as the configuration says.
@@ -92,7 +93,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	for _, zone := range h.zones {
 		zone.logKey, zone.logger = h.LogKey, h.logger
 		h.warnOfAnother(zone)
-		zone.fallbackText = number(zone.fallback.Capacity)
+		zone.fallbackText = headers.Number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
 		if h.app.Redis != nil {
 			zone.sharers = h.app.sharers
