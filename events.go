@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -32,17 +32,15 @@ type happening struct {
 
 // eventQueue emits events of refusals and of changes of state. Subscribers run
 // inside Emit and may take their time, which no request, no Redis and no rule
-// may wait for: so there is one event for each bucket and second at most, and
-// what does not fit into a queue is dropped and counted. Changes of state are
-// few and have a queue of their own, which goes first: a flood of refusals does
-// not hide why they are refused.
+// may wait for: so there is one event for each bucket and second at most, of no
+// more than hot.Buckets buckets, and what does not fit into a queue is dropped and
+// counted. Changes of state are few and have a queue of their own, which goes first:
+// a flood of refusals does not hide why they are refused.
 type eventQueue struct {
 	events   emitter
 	logger   *zap.Logger
 	now      func() time.Time
-	began    time.Time
-	seed     maphash.Seed
-	last     [eventSlots]atomic.Int64 // when the latest event of a slot was, in ns since began
+	sampler  *hot.Sampler[struct{}]
 	refusals chan happening
 	changes  chan happening
 	dropped  atomic.Int64
@@ -51,10 +49,6 @@ type eventQueue struct {
 
 const (
 	exceededEvent = "rate_limit_exceeded"
-
-	// eventSlots bounds the memory. Of two buckets that fall into one slot, one
-	// has an event in a second.
-	eventSlots = 4096
 
 	eventQueueLength = 64
 	eventInterval    = time.Second
@@ -107,8 +101,7 @@ func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *ev
 		events:   events,
 		logger:   logger,
 		now:      now,
-		began:    now().Add(-eventInterval), // a slot that was never used is due
-		seed:     maphash.MakeSeed(),
+		sampler:  hot.NewSampler(eventInterval, func(said struct{}) struct{} { return said }),
 		refusals: make(chan happening, eventQueueLength),
 		changes:  make(chan happening, eventQueueLength),
 		ready:    &readiness{is: make(chan struct{})},
@@ -125,7 +118,7 @@ func (q *eventQueue) wanted() bool {
 
 // offer queues the event of a refusal by the bucket. It never waits.
 func (q *eventQueue) offer(key limit.Key, said exceeded) {
-	if q.due(key) {
+	if _, due, _ := q.sampler.Note(q.now(), key, struct{}{}); due {
 		q.queue(q.refusals, happening{name: exceededEvent, origin: said.origin, data: said.data()})
 	}
 }
@@ -141,15 +134,6 @@ func (q *eventQueue) queue(to chan happening, what happening) {
 		q.dropped.Add(1)
 		countDroppedEvent(what.name)
 	}
-}
-
-// due reports whether the bucket had no event in the last second, and notes
-// that it has one now.
-func (q *eventQueue) due(key limit.Key) bool {
-	slot := &q.last[maphash.Comparable(q.seed, key)%eventSlots]
-	at := int64(q.now().Sub(q.began))
-	last := slot.Load()
-	return at-last >= int64(eventInterval) && slot.CompareAndSwap(last, at)
 }
 
 // start emits what is offered, until stop is called. The stop waits for a

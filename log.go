@@ -2,11 +2,9 @@ package ratelimit
 
 import (
 	"context"
-	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddygate/ratelimit/internal/headers"
+	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -28,18 +27,14 @@ import (
 // goroutine of their own, so that no request waits for the log. What has no room,
 // among the buckets or among the lines, is counted together.
 type refusals struct {
-	logger *zap.Logger
-	seed   maphash.Seed
-	shards [refusalShards]refusalShard
-	lines  chan refusalLine
-	ended  atomic.Bool // nobody takes lines any more
+	logger  *zap.Logger
+	sampler *hot.Sampler[refusal]
+	lines   chan refusalLine
+	unsaid  atomic.Int64 // refusals whose line had no room
+	ended   atomic.Bool  // nobody takes lines any more
 }
 
 const (
-	// refusalShards keep floods of different buckets from meeting at one lock.
-	refusalShards = 16
-	// shardBuckets bounds the memory.
-	shardBuckets = 512
 	// refusalLines is how many lines may wait for the log.
 	refusalLines = 1024
 
@@ -48,19 +43,6 @@ const (
 	refusedAgain  = "rate limit exceeded again"
 	refusedOthers = "rate limit exceeded by others"
 )
-
-type refusalShard struct {
-	mu      sync.Mutex
-	buckets map[limit.Key]*refusalCount
-	others  int64 // refusals that are counted for no bucket
-}
-
-// refusalCount is what a bucket has refused in a minute.
-type refusalCount struct {
-	since time.Time
-	first refusal
-	more  int64
-}
 
 // refusalLine is one that waits for the log.
 type refusalLine struct {
@@ -79,7 +61,7 @@ type refusal struct {
 }
 
 func newRefusals(logger *zap.Logger) *refusals {
-	return &refusals{logger: logger, seed: maphash.MakeSeed(), lines: make(chan refusalLine, refusalLines)}
+	return &refusals{logger: logger, sampler: hot.NewSampler(time.Minute, refusal.kept), lines: make(chan refusalLine, refusalLines)}
 }
 
 // start writes what waits, and the counts of minutes that are over, until stop is
@@ -128,42 +110,13 @@ func (r *refusals) note(key limit.Key, said refusal) {
 }
 
 func (r *refusals) noteAt(now time.Time, key limit.Key, said refusal) {
-	shard := &r.shards[maphash.Comparable(r.seed, key)%refusalShards]
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	known := shard.buckets[key]
-	switch {
-	case known != nil && now.Sub(known.since) < time.Minute:
-		known.more++
-		return
-	case known != nil:
-		if line, counted := known.again(); counted && !r.queue(line) {
-			shard.others += known.more
-		}
-		*known = refusalCount{}
-	case len(shard.buckets) >= shardBuckets:
-		shard.others++
-		return
-	default:
-		known = shard.add(key)
+	said, first, over := r.sampler.Note(now, key, said)
+	if over.More > 0 && !r.queue(again(&over)) {
+		r.unsaid.Add(over.More)
 	}
-	said.tenant, said.clientIP = strings.Clone(said.tenant), strings.Clone(said.clientIP)
-	if !r.queue(refusalLine{refusedFirst, said.line()}) {
-		shard.others++
+	if first && !r.queue(refusalLine{refusedFirst, said.line()}) {
+		r.unsaid.Add(1)
 	}
-	known.since, known.first = now, said
-}
-
-// add makes room for a bucket. Its names may be parts of a request's buffer, so
-// they are copied.
-func (s *refusalShard) add(key limit.Key) *refusalCount {
-	if s.buckets == nil {
-		s.buckets = make(map[limit.Key]*refusalCount)
-	}
-	key.Tenant = strings.Clone(key.Tenant)
-	known := new(refusalCount)
-	s.buckets[key] = known
-	return known
 }
 
 // queue hands a line to the log, and reports whether there was room. Requests that
@@ -187,44 +140,27 @@ func (r *refusals) write(said refusal) {
 }
 
 // flush writes the counts of the minutes that are over at now, or of all, and
-// forgets their buckets. It waits for the log with no lock held.
+// forgets their buckets.
 func (r *refusals) flush(now time.Time, all bool) {
-	others := int64(0)
-	for i := range r.shards {
-		lines, more := r.shards[i].over(now, all)
-		others += more
-		for _, line := range lines {
-			r.logger.Info(line.message, line.fields...)
-		}
+	samples, others := r.sampler.Over(now, all)
+	for i := range samples {
+		line := again(&samples[i])
+		r.logger.Info(line.message, line.fields...)
 	}
-	if others > 0 {
+	if others += r.unsaid.Swap(0); others > 0 {
 		r.logger.Info(refusedOthers, zap.Int64("refused", others))
 	}
 }
 
-// over takes out what is over.
-func (s *refusalShard) over(now time.Time, all bool) (lines []refusalLine, others int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, count := range s.buckets {
-		if !all && now.Sub(count.since) < time.Minute {
-			continue
-		}
-		if line, counted := count.again(); counted {
-			lines = append(lines, line)
-		}
-		delete(s.buckets, key)
-	}
-	others, s.others = s.others, 0
-	return lines, others
+// again is the line about those after the first.
+func again(s *hot.Sample[refusal]) refusalLine {
+	return refusalLine{refusedAgain, append(s.First.fields(), zap.Int64("refused", s.More), zap.Time("since", s.Since))}
 }
 
-// again is the line about those after the first, if there were any.
-func (c *refusalCount) again() (line refusalLine, counted bool) {
-	if c.more == 0 {
-		return line, false
-	}
-	return refusalLine{refusedAgain, append(c.first.fields(), zap.Int64("refused", c.more), zap.Time("since", c.since))}, true
+// kept is the refusal for longer than its request, whose buffer its texts may be in.
+func (s refusal) kept() refusal {
+	s.tenant, s.clientIP = strings.Clone(s.tenant), strings.Clone(s.clientIP)
+	return s
 }
 
 // line is what the line about one refusal tells.
@@ -257,7 +193,7 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	} else {
 		h.app.refusals.note(c.bucket.Key, said)
 	}
-	h.app.memory.top.note(c)
+	h.app.memory.top.Note(c.bucket.Key, c.zone.name, c.tenant)
 	h.emitExceeded(r, c)
 }
 
