@@ -52,7 +52,8 @@ func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
 	if len(current.charges) == 0 {
 		return nextAnswer{Outcome: outcomeWords[outcomeUnlimited], Status: http.StatusOK}
 	}
-	if err := e.foresee(ctx, current.charges, cost); err != nil {
+	wanted := limit.Request{Cost: cost, Count: 1, Local: e.rules.ignorant()}
+	if err := e.handler.decide(current.charges, wanted, e.handler.foreseeing(ctx)); err != nil {
 		return nextAnswer{Outcome: outcomeUnknown, Cost: cost}
 	}
 	return e.told(current, cost)
@@ -65,29 +66,6 @@ func (e *explanation) zones() []*zone {
 		return []*zone{e.zone}
 	}
 	return e.handler.zones
-}
-
-// foresee is Handler.decide, which it must agree with, without taking anything.
-func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64) error {
-	wanted := limit.Request{
-		Cost: payable(charges, cost), Count: 1, Deadline: e.handler.deadline(charges), Local: e.rules.ignorant(),
-	}
-	var possible bool
-	if wanted.Buckets, possible = enforcedBuckets(charges, nil, wanted.Cost); !possible {
-		return nil
-	}
-	if len(wanted.Buckets) > 0 {
-		decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
-		if err != nil {
-			return err
-		}
-		if noteEnforced(charges, decision); decision.Granted < 1 {
-			return nil
-		}
-	}
-	return askShadows(charges, wanted, cost, func(wanted limit.Request) (limit.Decision, error) {
-		return limit.Foresee(ctx, e.app.limiter, wanted)
-	})
 }
 
 // told is what a decided request is told.

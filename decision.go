@@ -137,26 +137,28 @@ func (a *answer) violatedNames() []string {
 	return names
 }
 
-// decide asks the limiters about the charges, for what is wanted of each. The
-// enforced ones are asked in one call, so that all give or none. Shadow buckets never
-// have a say in that: they are asked after the others have granted. Who is ignorant
-// of the rules asks its own buckets. It errs only where the client has left.
-func (h *Handler) decide(r *http.Request, current *answer, from int, wanted limit.Request) error {
-	charges, cost := current.charges[from:], wanted.Cost
+// asker asks the chain of limiters: to take what is wanted, or to foresee what they
+// would give, which changes nothing.
+type asker func(wanted limit.Request) (limit.Decision, error)
+
+// decide asks about the charges, for what is wanted of each; the buckets of wanted are
+// room for theirs. The enforced ones are asked in one call, so that all give or none.
+// Shadow buckets never have a say in that: they are asked after the others have
+// granted. It errs where nobody decided, which of those who take is where the client
+// has left.
+func (h *Handler) decide(charges []charge, wanted limit.Request, ask asker) error {
+	cost := wanted.Cost
 	wanted.Cost, wanted.Deadline = payable(charges, cost), h.deadline(charges)
-	granted, err := h.enforce(r.Context(), charges, current.buckets[:0], wanted)
+	granted, err := enforce(charges, wanted, ask)
 	if err != nil || !granted {
 		return err
 	}
-	wanted.Buckets = current.buckets[:0]
-	return askShadows(charges, wanted, cost, func(wanted limit.Request) (limit.Decision, error) {
-		return h.take(r.Context(), wanted)
-	})
+	return askShadows(charges, wanted, cost, ask)
 }
 
 // askShadows asks about the buckets that may not refuse the request: each by itself,
 // and all in one call, but for those of a region's share that cost something else.
-func askShadows(charges []charge, wanted limit.Request, cost int64, ask func(limit.Request) (limit.Decision, error)) error {
+func askShadows(charges []charge, wanted limit.Request, cost int64, ask asker) error {
 	logs := logsOf(charges, false)
 	for i := range charges {
 		if charges[i].enforced() || charges[i].asked {
@@ -202,15 +204,14 @@ func noteShadows(charges []charge, buckets []limit.Bucket, decision limit.Decisi
 	}
 }
 
-// enforce asks about all buckets that may refuse the request. They are put into
-// buckets, which is empty.
-func (h *Handler) enforce(ctx context.Context, charges []charge, buckets []limit.Bucket, wanted limit.Request) (granted bool, err error) {
-	buckets, possible := enforcedBuckets(charges, buckets, wanted.Cost)
+// enforce asks about all buckets that may refuse the request.
+func enforce(charges []charge, wanted limit.Request, ask asker) (granted bool, err error) {
+	buckets, possible := enforcedBuckets(charges, wanted.Buckets, wanted.Cost)
 	if !possible || len(buckets) == 0 {
 		return possible, nil
 	}
 	wanted.Buckets = buckets
-	decision, err := h.take(ctx, wanted)
+	decision, err := ask(wanted)
 	if err != nil {
 		return false, err
 	}
@@ -288,7 +289,16 @@ func (c *charge) tooLarge(cost, logs int64, refused outcome) bool {
 	return true
 }
 
-// take asks the chain of limiters.
+// taking returns what asks the chain of limiters to take.
+func (h *Handler) taking(ctx context.Context) asker {
+	return func(wanted limit.Request) (limit.Decision, error) { return h.take(ctx, wanted) }
+}
+
+// foreseeing returns what asks the chain of limiters what they would give.
+func (h *Handler) foreseeing(ctx context.Context) asker {
+	return func(wanted limit.Request) (limit.Decision, error) { return limit.Foresee(ctx, h.app.limiter, wanted) }
+}
+
 func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decision, error) {
 	decision, err := h.app.limiter.Take(ctx, wanted)
 	if err == nil {

@@ -229,7 +229,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
+	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
+	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
 	}
 	current.publish()
