@@ -37,7 +37,7 @@ func ended(means standing, shadow bool) nextAnswer {
 // next tells what ServeHTTP would do with the visitor's next request, in the same
 // steps, and takes nothing.
 func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
-	current, cost := new(answer), e.price()
+	current, cost := new(verdict), e.price()
 	for _, zone := range e.zones() {
 		rule := zone.rule(who.rules, e.rules)
 		switch rule.Mode {
@@ -69,7 +69,7 @@ func (e *explanation) zones() []*zone {
 }
 
 // told is what a decided request is told.
-func (e *explanation) told(current *answer, cost int64) nextAnswer {
+func (e *explanation) told(current *verdict, cost int64) nextAnswer {
 	violated := current.violated(0)
 	if violated < 0 {
 		current.showNearest(0, headerStyle{})

@@ -19,9 +19,9 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// Zones is what a handler reads of mholt/caddy-ratelimit's own configuration. A
+// Compat is what a handler reads of mholt/caddy-ratelimit's own configuration. A
 // zone is a limit whose route is the zone's name and whose tenant is the key.
-type Zones struct {
+type Compat struct {
 	// The zones by their names. A request is held to every zone that it matches,
 	// all or nothing: one that is refused takes nothing from any. Not together
 	// with routes, tenant, guest, unknown or limits. Default: none.

@@ -46,9 +46,9 @@ func (c *charge) shown() bool {
 	return c.source != limit.SourceNone
 }
 
-// answer is all that was decided about one request, however many directives it
+// verdict is all that was decided about one request, however many directives it
 // meets. It lives in the request's variables, so that `handle_errors` finds it.
-type answer struct {
+type verdict struct {
 	charges   []charge
 	first     [1]charge       // the array of charges, as long as there is one
 	buckets   [1]limit.Bucket // what the limiters are handed, as long as it is one
@@ -58,7 +58,7 @@ type answer struct {
 	logged    bool            // the access log tells of it
 	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
-	vars      map[string]any  // the request's, where the answer lives; nil: it has none
+	vars      map[string]any  // the request's, where the verdict lives; nil: it has none
 	repl      *caddy.Replacer // the request's
 	fields    fields
 	writer    fieldWriter
@@ -67,52 +67,52 @@ type answer struct {
 }
 
 // turnAway notes that a request is turned away without a bucket being asked.
-func (a *answer) turnAway(as outcome, at *zone) {
-	a.turned, a.turnedAt = as, at.name
+func (v *verdict) turnAway(as outcome, at *zone) {
+	v.turned, v.turnedAt = as, at.name
 }
 
-// answerKey is where a request's variables hold its answer.
-const answerKey = "rate_limit.answer"
+// verdictKey is where a request's variables hold its verdict.
+const verdictKey = "rate_limit.answer" // a name that may be read, and is blank
 
-// answerOf returns what was decided about the request so far, or a new answer. It
-// looks up once what the answer needs of the context, where each look-up goes
+// verdictOf returns what was decided about the request so far, or a new verdict. It
+// looks up once what the verdict needs of the context, where each look-up goes
 // through all that Caddy and its modules have put there.
-func answerOf(r *http.Request) *answer {
+func verdictOf(r *http.Request) *verdict {
 	ctx := r.Context()
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
-	if known, found := vars[answerKey].(*answer); found {
+	if known, found := vars[verdictKey].(*verdict); found {
 		return known
 	}
-	return &answer{vars: vars, repl: ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)}
+	return &verdict{vars: vars, repl: ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)}
 }
 
-// String is what the request's variables tell of an answer: nothing.
-func (*answer) String() string { return "" }
+// String is what the request's variables tell of a verdict: nothing.
+func (*verdict) String() string { return "" }
 
 // charged reports whether the request was held to the bucket already.
-func (a *answer) charged(key limit.Key) bool {
-	for i := range a.charges {
-		if a.charges[i].bucket.Key == key {
+func (v *verdict) charged(key limit.Key) bool {
+	for i := range v.charges {
+		if v.charges[i].bucket.Key == key {
 			return true
 		}
 	}
 	return false
 }
 
-func (a *answer) add(c charge) {
-	if a.charges == nil {
-		a.charges = a.first[:0]
+func (v *verdict) add(c charge) {
+	if v.charges == nil {
+		v.charges = v.first[:0]
 	}
-	a.charges = append(a.charges, c)
+	v.charges = append(v.charges, c)
 }
 
 // violated returns which of the charges since from refused the request: the one
 // with the longest wait, and one that can never grant it before all others. It
 // is -1 where none did.
-func (a *answer) violated(from int) int {
+func (v *verdict) violated(from int) int {
 	worst := -1
-	for i := from; i < len(a.charges); i++ {
-		if a.charges[i].outcome == outcomeRefused && (worst < 0 || a.charges[i].waitsLongerThan(&a.charges[worst])) {
+	for i := from; i < len(v.charges); i++ {
+		if v.charges[i].outcome == outcomeRefused && (worst < 0 || v.charges[i].waitsLongerThan(&v.charges[worst])) {
 			worst = i
 		}
 	}
@@ -127,11 +127,11 @@ func (c *charge) waitsLongerThan(other *charge) bool {
 }
 
 // violatedNames lists the zones that refused the request.
-func (a *answer) violatedNames() []string {
+func (v *verdict) violatedNames() []string {
 	var names []string
-	for i := range a.charges {
-		if a.charges[i].outcome == outcomeRefused && a.charges[i].shown() {
-			names = append(names, a.charges[i].zone.name)
+	for i := range v.charges {
+		if v.charges[i].outcome == outcomeRefused && v.charges[i].shown() {
+			names = append(names, v.charges[i].zone.name)
 		}
 	}
 	return names

@@ -117,8 +117,8 @@ func TestJSON(t *testing.T) {
 }
 
 // told is an answer about one bucket.
-func told(capacity int64, outcome outcome, state limit.State) *answer {
-	a := new(answer)
+func told(capacity int64, outcome outcome, state limit.State) *verdict {
+	a := new(verdict)
 	a.add(charge{
 		zone: &zone{name: "a"}, bucket: limit.Bucket{Rule: limit.Rule{Capacity: capacity}},
 		outcome: outcome, source: limit.SourceLocal, state: state,
@@ -209,7 +209,7 @@ func BenchmarkServeHTTP(b *testing.B) {
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					r.Header["X-Api-Key"] = keys[i%tenants]
-					delete(vars, answerKey)
+					delete(vars, verdictKey)
 					if i%1024 == 0 { // providers pile up in a replacer that is never renewed
 						ctx = context.WithValue(context.Background(), caddy.ReplacerCtxKey, caddy.NewReplacer())
 						r = r.WithContext(context.WithValue(ctx, caddyhttp.VarsCtxKey, vars))
@@ -258,17 +258,17 @@ func TestZ5MatcherThatErrs(t *testing.T) {
 	serve := func(h *Handler) error { return h.ServeHTTP(quiet{http.Header{}}, r, ok) }
 	require.NoError(t, serve(before))
 	require.NoError(t, serve(fails))
-	require.Len(t, answerOf(r).charges, 2, "the zone beside it limits")
-	require.Equal(t, outcomeGranted, answerOf(r).charges[1].outcome)
+	require.Len(t, verdictOf(r).charges, 2, "the zone beside it limits")
+	require.Equal(t, outcomeGranted, verdictOf(r).charges[1].outcome)
 	require.NoError(t, serve(fails))
 	require.NoError(t, serve(after))
-	require.Len(t, answerOf(r).charges, 2, "each bucket once")
+	require.Len(t, verdictOf(r).charges, 2, "each bucket once")
 	require.Equal(t, 1, logs.FilterMessageSnippet("matcher of the zone has failed").FilterField(zap.String("zone", "fails")).Len())
 }
 
 // TestRefusalIsNeverLost refuses also where no state says that a bucket refused.
 func TestRefusalIsNeverLost(t *testing.T) {
-	a := new(answer)
+	a := new(verdict)
 	a.add(charge{zone: &zone{name: "shadow"}, bucket: limit.Bucket{Rule: limit.Rule{Mode: limit.Shadow}}})
 	a.add(charge{zone: &zone{name: "a"}})
 	a.add(charge{zone: &zone{name: "b"}})

@@ -279,7 +279,7 @@ func (a *App) observeRedis(event redisbucket.Event) {
 // prefix of a span's attributes.
 const logGroup = "rate_limit"
 
-// finding is what spans and access logs tell of an answer.
+// finding is what spans and access logs tell of a verdict.
 type finding struct {
 	outcome string
 	route   string
@@ -293,14 +293,14 @@ type finding struct {
 }
 
 // finding returns what there is to tell, and whether there is anything.
-func (a *answer) finding() (f finding, found bool) {
-	if a.turned != outcomeUndecided && (a.closed || len(a.charges) == 0) {
-		return finding{outcome: outcomeWords[a.turned], route: a.turnedAt}, true
+func (v *verdict) finding() (f finding, found bool) {
+	if v.turned != outcomeUndecided && (v.closed || len(v.charges) == 0) {
+		return finding{outcome: outcomeWords[v.turned], route: v.turnedAt}, true
 	}
-	if len(a.charges) == 0 {
+	if len(v.charges) == 0 {
 		return f, false
 	}
-	c := &a.charges[a.about]
+	c := &v.charges[v.about]
 	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String()}
 	if c.zone.logKey {
 		f.tenant = c.tenant
@@ -319,18 +319,18 @@ func (a *answer) finding() (f finding, found bool) {
 
 // annotate tells the current span and the access log what was decided. It costs
 // no allocation where no span records and the server has no access log.
-func (a *answer) annotate(ctx context.Context) {
+func (v *verdict) annotate(ctx context.Context) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		if f, found := a.finding(); found {
+		if f, found := v.finding(); found {
 			span.SetAttributes(f.attributes()...)
 		}
 	}
-	if a.logged || !accessLogged(ctx) {
+	if v.logged || !accessLogged(ctx) {
 		return
 	}
 	if extra, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
-		a.logged = true
-		extra.Add(zap.Object(logGroup, a)) // read when the request has ended
+		v.logged = true
+		extra.Add(zap.Object(logGroup, v)) // read when the request has ended
 	}
 }
 
@@ -357,8 +357,8 @@ func (f *finding) attributes() []attribute.KeyValue {
 }
 
 // MarshalLogObject writes what was decided, as a group of fields in an access log.
-func (a *answer) MarshalLogObject(encoder zapcore.ObjectEncoder) error {
-	f, found := a.finding()
+func (v *verdict) MarshalLogObject(encoder zapcore.ObjectEncoder) error {
+	f, found := v.finding()
 	if !found {
 		return nil
 	}
@@ -379,4 +379,4 @@ func (a *answer) MarshalLogObject(encoder zapcore.ObjectEncoder) error {
 }
 
 // Interface guards
-var _ zapcore.ObjectMarshaler = (*answer)(nil)
+var _ zapcore.ObjectMarshaler = (*verdict)(nil)

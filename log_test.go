@@ -23,8 +23,8 @@ import (
 )
 
 // decidedAs is an answer about one bucket, of 5 tokens.
-func decidedAs(what outcome, state limit.State) *answer {
-	a := new(answer)
+func decidedAs(what outcome, state limit.State) *verdict {
+	a := new(verdict)
 	a.add(charge{
 		zone: &zone{name: "api"}, tenant: "shop-a", bucket: limit.Bucket{Rule: limit.Rule{Capacity: 5}},
 		state: state, source: limit.SourceRedis, outcome: what,
@@ -46,10 +46,10 @@ func TestFinding(t *testing.T) {
 	named["tenant"] = "shop-a"
 	byNobody := decidedAs(outcomeAllowed, limit.State{})
 	byNobody.charges[0].source = limit.SourceNone
-	turned := new(answer)
+	turned := new(verdict)
 	turned.turnAway(outcomeUnauthorized, &zone{name: "api"})
 	tests := map[string]struct {
-		answer *answer
+		answer *verdict
 		want   map[string]any
 	}{
 		"granted":        {decidedAs(outcomeGranted, limit.State{Remaining: 4}), decided("granted", 4, 0)},
@@ -59,7 +59,7 @@ func TestFinding(t *testing.T) {
 		"log_key":        {withTenant, named},
 		"fallback allow": {byNobody, map[string]any{"outcome": "allowed", "route": "api", "source": "none"}},
 		"turned away":    {turned, map[string]any{"outcome": "unauthorized", "route": "api"}},
-		"nothing":        {new(answer), map[string]any{}},
+		"nothing":        {new(verdict), map[string]any{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -118,7 +118,7 @@ type Handler struct {
 	LogAll bool `json:"log_all,omitempty"`
 
 	// What is read of caddy-ratelimit's own configuration.
-	Zones
+	Compat
 
 	ctx      caddy.Context
 	app      *App
@@ -189,7 +189,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	started := sinceStart()
-	current := answerOf(r)
+	current := verdictOf(r)
 	if current.closed {
 		return current.pass(w, r, next)
 	}
@@ -255,10 +255,10 @@ func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet)
 	return h.identity.of(r, repl, rules)
 }
 
-// charge adds to the answer the buckets that the request is held to, but for
+// charge adds to the verdict the buckets that the request is held to, but for
 // those that it was held to before. An error turns the request away, and comes
 // with the zone and the status.
-func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) (*zone, int, error) {
+func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules ruleSet) (*zone, int, error) {
 	var free []*zone
 	for _, zone := range h.zones {
 		if !zone.matches(r) {

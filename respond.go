@@ -13,56 +13,56 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// showNearest makes the answer tell of the charge that is nearest to empty.
-func (a *answer) showNearest(from int, style headerStyle) {
-	for i := from; i < len(a.charges); i++ {
-		c, about := &a.charges[i], &a.charges[a.about]
+// showNearest makes the verdict tell of the charge that is nearest to empty.
+func (v *verdict) showNearest(from int, style headerStyle) {
+	for i := from; i < len(v.charges); i++ {
+		c, about := &v.charges[i], &v.charges[v.about]
 		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
-			a.about = i
+			v.about = i
 		}
 	}
-	if (style.legacy || style.ietf) && a.charges[a.about].shown() {
-		a.fields.tell(style, a.charges, a.about)
+	if (style.legacy || style.ietf) && v.charges[v.about].shown() {
+		v.fields.tell(style, v.charges, v.about)
 	}
 }
 
 // pass lets the request through to next, with what was decided in the header of
 // its response.
-func (a *answer) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if !a.fields.legacy && !a.fields.ietf {
+func (v *verdict) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if !v.fields.legacy && !v.fields.ietf {
 		return next.ServeHTTP(w, r)
 	}
-	a.fields.write(w.Header())
-	writer := &a.writer
+	v.fields.write(w.Header())
+	writer := &v.writer
 	if writer.fields != nil {
 		// Another directive of ours stands before this one, or this is
 		// `handle_errors`, whose response is another writer's.
 		writer = new(fieldWriter)
 	}
 	writer.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{ResponseWriter: w}
-	writer.fields = &a.fields
+	writer.fields = &v.fields
 	return next.ServeHTTP(writer, r)
 }
 
 // refuse tells the client that the charge refused its request: with a document
 // where it asks for one, and otherwise with the error that `handle_errors` renders.
 // An error route that limits has no such route behind it, and the answer is written.
-func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
-	c := &a.charges[violated]
-	a.about, a.closed, a.turned = violated, true, outcomeUndecided
-	a.annotate(r.Context())
+func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
+	c := &v.charges[violated]
+	v.about, v.closed, v.turned = violated, true, outcomeUndecided
+	v.annotate(r.Context())
 	header := w.Header()
-	a.fields.erase(header)
+	v.fields.erase(header)
 	if c.shown() {
-		a.fields.tell(style, a.charges, violated)
-		a.fields.write(header)
+		v.fields.tell(style, v.charges, violated)
+		v.fields.write(header)
 	}
 	if wait := c.state.RetryAfter; wait != limit.Never {
-		a.retryAfter[0] = headers.Number(max(1, headers.WholeSeconds(wait)))
-		header["Retry-After"] = a.retryAfter[:]
+		v.retryAfter[0] = headers.Number(max(1, headers.WholeSeconds(wait)))
+		header["Retry-After"] = v.retryAfter[:]
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
-	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, a.violatedNames()) {
+	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, v.violatedNames()) {
 		return nil
 	}
 	if inErrorRoute(r) {
@@ -72,31 +72,31 @@ func (a *answer) refuse(w http.ResponseWriter, r *http.Request, violated int, st
 	return refusedError()
 }
 
-// publish makes the answer known to the rest of the request: to other
+// publish makes the verdict known to the rest of the request: to other
 // directives, and to placeholders.
-func (a *answer) publish() {
-	if a.published {
+func (v *verdict) publish() {
+	if v.published {
 		return
 	}
-	a.published = true
-	if a.vars != nil {
-		a.vars[answerKey] = a
+	v.published = true
+	if v.vars != nil {
+		v.vars[verdictKey] = v
 	}
-	a.repl.Map(a.placeholder)
+	v.repl.Map(v.placeholder)
 }
 
 // placeholder gives the values of the handler's placeholders, blank where no bucket
 // was asked.
-func (a *answer) placeholder(name string) (any, bool) {
+func (v *verdict) placeholder(name string) (any, bool) {
 	const prefix = "http.rate_limit."
 	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
 		return nil, false
 	}
 	name = name[len(prefix):]
-	if len(a.charges) == 0 {
+	if len(v.charges) == 0 {
 		return "", slices.Contains([]string{"tenant", "route", "remaining", "source", "exceeded.name"}, name)
 	}
-	about := &a.charges[a.about]
+	about := &v.charges[v.about]
 	switch name {
 	case "tenant":
 		return about.tenant, true
@@ -117,7 +117,7 @@ func (a *answer) placeholder(name string) (any, bool) {
 
 // turnAway notes that no bucket can be asked about a request. It passes all the same
 // where the directive is in shadow, and is only counted.
-func (h *Handler) turnAway(current *answer, as outcome) (passes bool) {
+func (h *Handler) turnAway(current *verdict, as outcome) (passes bool) {
 	h.countAll(as)
 	current.turnAway(as, h.zones[0])
 	return h.Shadow
@@ -125,7 +125,7 @@ func (h *Handler) turnAway(current *answer, as outcome) (passes bool) {
 
 // turnCostAway notes that a request's cost is unknown. It passes where none of its
 // buckets, which are those since from, might have refused it.
-func turnCostAway(current *answer, from int) (passes bool) {
+func turnCostAway(current *verdict, from int) (passes bool) {
 	passes = true
 	for i := range current.charges[from:] {
 		c := &current.charges[from+i]
@@ -163,28 +163,28 @@ func outcomeOf(status int) outcome {
 
 // leave ends a request whose client has left while its buckets, those since from,
 // were asked. What was decided before that is counted as such.
-func (a *answer) leave(r *http.Request, from int, reason error) error {
-	for i := range a.charges[from:] {
-		c := &a.charges[from+i]
+func (v *verdict) leave(r *http.Request, from int, reason error) error {
+	for i := range v.charges[from:] {
+		c := &v.charges[from+i]
 		if c.outcome == outcomeUndecided {
 			c.zone.counts.count(outcomeLeft, limit.SourceNone)
 		} else {
 			c.zone.counts.count(c.outcome, c.source)
 		}
 	}
-	a.turnAway(outcomeLeft, a.charges[from].zone)
-	a.closed = true
-	a.publish()
-	a.annotate(r.Context())
+	v.turnAway(outcomeLeft, v.charges[from].zone)
+	v.closed = true
+	v.publish()
+	v.annotate(r.Context())
 	return reason
 }
 
 // close ends the request for a reason that another directive of ours, in
 // `handle_errors` say, must not find again.
-func (a *answer) close(w http.ResponseWriter, r *http.Request, status int, reason error) error {
-	a.closed = true
-	a.publish()
-	a.annotate(r.Context())
+func (v *verdict) close(w http.ResponseWriter, r *http.Request, status int, reason error) error {
+	v.closed = true
+	v.publish()
+	v.annotate(r.Context())
 	if inErrorRoute(r) {
 		w.WriteHeader(status)
 		return nil
@@ -199,16 +199,16 @@ func inErrorRoute(r *http.Request) bool {
 }
 
 // passFree lets a request through of which no bucket was asked by this directive.
-func (a *answer) passFree(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	a.publish()
-	if a.turned != outcomeUndecided {
-		a.annotate(r.Context())
+func (v *verdict) passFree(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	v.publish()
+	if v.turned != outcomeUndecided {
+		v.annotate(r.Context())
 	}
-	return a.pass(w, r, next)
+	return v.pass(w, r, next)
 }
 
 // refusedTrace is where every refusal comes from.
-const refusedTrace = "ratelimit.(*answer).refuse (respond.go)"
+const refusedTrace = "ratelimit.(*verdict).refuse (respond.go)"
 
 // refusedError is the error of a refused request. It is what caddyhttp.Error
 // makes, which looks its caller up and formats it each time: under a flood that

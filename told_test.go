@@ -67,7 +67,7 @@ func TestH7Left(t *testing.T) {
 			}
 			require.InDelta(t, test.left, counted("left", "none"), 0)
 			require.InDelta(t, test.granted, counted("granted", "local"), 0)
-			f, found := vars[answerKey].(*answer).finding()
+			f, found := vars[verdictKey].(*verdict).finding()
 			require.True(t, found)
 			require.Equal(t, "left", f.outcome)
 		})
