@@ -92,10 +92,11 @@ type Distributed struct {
 	PurgeAge caddy.Duration `json:"purge_age,omitempty"`
 }
 
-// The bounds of a zone.
+// The bounds of a zone, and of settings that have no effect.
 var (
-	eventsBounds = bounds[int]{1, limit.MaxCapacity}
-	windowBounds = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
+	eventsBounds   = bounds[int]{1, limit.MaxCapacity}
+	windowBounds   = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
+	intervalBounds = bounds[time.Duration]{0, limit.MaxWindow}
 )
 
 const maxJitter = 100
@@ -343,10 +344,6 @@ func (h *Handler) parseZone(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func algorithmWords() []string {
-	return []string{limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()}
-}
-
 func (z *Zone) parseMatch(d *caddyfile.Dispenser) error {
 	set, err := caddyhttp.ParseCaddyfileNestedMatcherSet(d)
 	if err != nil {
@@ -400,6 +397,3 @@ func (h *Handler) parseStorage(d *caddyfile.Dispenser) error {
 	d.NextSegment()
 	return nil
 }
-
-// intervalBounds are those of settings that have no effect.
-var intervalBounds = bounds[time.Duration]{0, limit.MaxWindow}
