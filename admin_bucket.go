@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
@@ -81,7 +82,7 @@ func waitMillis(d time.Duration) int64 {
 	if d == limit.Never {
 		return -1
 	}
-	return roundedUp(d, time.Millisecond)
+	return headers.RoundedUp(d, time.Millisecond)
 }
 
 // price is what the request that is asked about costs: where the handler reads it

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 	"unicode/utf8"
+
+	"github.com/caddygate/ratelimit/internal/hot"
 )
 
 // topAnswer is the answer to GET /rate_limit/top.
@@ -34,12 +36,11 @@ func answerTop(_ context.Context, app *App, q *adminQuery) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	top := app.memory.top
-	buckets, since := top.list(int(most))
-	answer := &topAnswer{Since: since.UTC(), Seconds: top.now().Sub(since).Seconds(), Buckets: make([]topBucket, 0, len(buckets))}
+	buckets, since, counted := app.memory.top.List(int(most))
+	answer := &topAnswer{Since: since.UTC(), Seconds: counted.Seconds(), Buckets: make([]topBucket, 0, len(buckets))}
 	for _, b := range buckets {
 		answer.Buckets = append(answer.Buckets, topBucket{
-			Tenant: b.tenant, Stored: storedName(&b), Key: b.key.Tenant, Route: b.zone, Refused: b.refused, Over: b.over,
+			Tenant: b.Tenant, Stored: storedName(&b), Key: b.Key.Tenant, Route: b.Zone, Refused: b.Count, Over: b.Over,
 		})
 	}
 	return answer, nil
@@ -49,9 +50,9 @@ func answerTop(_ context.Context, app *App, q *adminQuery) (any, error) {
 // names as keys have them, and all others as rules do. It is blank where that would
 // name another bucket: a client can send what looks like a name of the gateway's
 // own, and bytes that JSON cannot tell.
-func storedName(b *refusedBucket) string {
-	if !utf8.ValidString(b.tenant) || ownName.MatchString(b.tenant) && b.tenant != b.key.Tenant {
+func storedName(b *hot.Refused) string {
+	if !utf8.ValidString(b.Tenant) || ownName.MatchString(b.Tenant) && b.Tenant != b.Key.Tenant {
 		return ""
 	}
-	return b.tenant
+	return b.Tenant
 }

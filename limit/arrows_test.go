@@ -38,6 +38,8 @@ func arrows() map[string][]string {
 		"regions":                       {"limit", "internal/pg"},
 		"rulecache":                     {"limit", "internal/pg"},
 		"internal/bounded":              {},
+		"internal/headers":              {"limit"},
+		"internal/hot":                  {"limit"},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
 		"internal/servertest":           {},
