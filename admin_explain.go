@@ -85,7 +85,7 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 	who := e.about.in(e.handler, e.zone, e.rules)
 	answer := handlerAnswer{
 		Handlers: 1, TenantFrom: e.handler.tenantFrom(e.zone), Tenant: who.shown, Note: who.note,
-		Candidates: e.candidates(who.rules, who.means == standingLimited),
+		Candidates: e.candidates(who.rules, who.Plan, who.means == standingLimited),
 	}
 	for _, zone := range e.handler.zones {
 		answer.Routes = append(answer.Routes, zone.name)
@@ -100,7 +100,7 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 		}
 	}
 	key := limit.Key{Tenant: who.key, Route: e.zone.route}
-	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(who.rules, e.rules))
+	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(&who.visitor, e.rules))
 	rule := asked.bucket.Rule
 	numbers := newNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
@@ -125,14 +125,14 @@ func (h *Handler) tenantFrom(z *zone) string {
 
 // candidates lists all places where the rule of a tenant may be, in the order in
 // which they count. None wins where no rule is asked for.
-func (e *explanation) candidates(tenant string, asked bool) []candidateAnswer {
+func (e *explanation) candidates(tenant, plan string, asked bool) []candidateAnswer {
 	layers := []*rulecache.Snapshot{e.rules.static}
 	names := []string{fromStatic}
 	if e.app.source != nil {
 		layers, names = []*rulecache.Snapshot{e.rules.loaded, e.rules.static}, []string{fromPostgres, fromStatic}
 	}
 	var list []candidateAnswer
-	for _, place := range rulecache.Candidates(tenant, "", e.zone.route, len(layers)) {
+	for _, place := range rulecache.Candidates(tenant, plan, e.zone.route, len(layers)) {
 		rule, exists := layers[place.Layer].Get(place.Tenant, place.Route)
 		list = append(list, newCandidate(candidateAnswer{From: names[place.Layer], Tenant: place.Tenant, Route: place.Route}, rule, exists))
 	}

@@ -39,7 +39,7 @@ func ended(means standing, shadow bool) nextAnswer {
 func (e *explanation) next(ctx context.Context, who visitor) nextAnswer {
 	current, cost := new(verdict), e.price()
 	for _, zone := range e.zones() {
-		rule := zone.rule(who.rules, e.rules)
+		rule := zone.rule(&who, e.rules)
 		switch rule.Mode {
 		case limit.Deny:
 			return nextAnswer{Outcome: outcomeWords[outcomeDenied], Status: http.StatusForbidden, Route: zone.name}

@@ -111,6 +111,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"ipv4_prefix":     {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
 		"ipv6_prefix":     {parse: integer(&h.IPv6Prefix, ipv6PrefixBounds)},
 		"unknown":         {parse: word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny).read},
+		"plan":            {parse: anyText(&h.Plan)},
 		"cost":            {parse: h.parseCost},
 		"shadow":          {parse: flag(&h.Shadow)},
 		"limit":           {parse: h.parseLimit, repeats: true},

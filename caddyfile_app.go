@@ -80,6 +80,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"redis":        {parse: a.parseRedis},
 		"rules":        {parse: a.parseRules},
 		"rule":         {parse: a.parseRule, repeats: true},
+		"plan":         {parse: a.parsePlan, repeats: true},
 		"default":      {parse: a.parseDefault},
 		"instances":    {parse: a.parseInstances},
 		"fallback":     {parse: a.parseFallback},
@@ -208,6 +209,7 @@ func (a *App) parseRules(d *caddyfile.Dispenser) error {
 	}
 	return parseBlock(d, map[string]option{
 		"table":     {parse: anyText(&r.Table)},
+		"tenants":   {parse: anyText(&r.Tenants)},
 		"refresh":   {parse: duration(&r.Refresh, refreshBounds)},
 		"channel":   {parse: anyText(&r.Channel)},
 		"listen":    {parse: r.parseListen},

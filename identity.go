@@ -30,13 +30,15 @@ type visitor struct {
 	shown string // in placeholders
 	key   string // in keys: escaped, or one of our own names
 	rules string // in rules; blank where no rule can name the visitor
+
+	rulecache.Membership // what is known of it beside rules
 }
 
 // tenantVisitor is a client that named itself. What it says never matches the
 // rows that are meant for many.
 func tenantVisitor(tenant string) visitor {
 	v := visitor{shown: tenant, key: limit.EscapeName(tenant), rules: tenant}
-	if tenant == rulecache.Wildcard || tenant == rulecache.Guest || tenant == blankTenant {
+	if tenant == rulecache.Wildcard || strings.HasPrefix(tenant, "~") {
 		v.rules = ""
 	}
 	return v
@@ -58,6 +60,7 @@ type identity struct {
 	guest   string       // the word of the option
 	guests  *guestSource // for guest ip
 	unknown string       // the word of the option
+	plan    *planSource  // nil: what the request says is no plan
 }
 
 // newIdentity reads the handler's options.
@@ -78,6 +81,11 @@ func newIdentity(h *Handler) (identity, error) {
 	tenant := newKeySource(template, h.logger)
 	id := identity{tenant: tenant, hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
 	h.warnOfTenant(&id.tenant)
+	plan, err := newPlanSource(h)
+	if err != nil {
+		return identity{}, err
+	}
+	id.plan = plan
 	if h.Guest != guestIP {
 		return id, nil
 	}
@@ -125,7 +133,7 @@ func (h *Handler) checkStandings() error {
 
 // namesTenants reports whether a rule may name a tenant of its own.
 func (a *App) namesTenants() bool {
-	return a.Rules != nil || slices.ContainsFunc(a.StaticRules, func(r StaticRule) bool {
+	return a.Rules != nil || len(a.Plans) > 0 || slices.ContainsFunc(a.StaticRules, func(r StaticRule) bool {
 		return r.Tenant != rulecache.Wildcard && !strings.HasPrefix(r.Tenant, "~")
 	})
 }
@@ -140,7 +148,13 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 		return id.guestOf(r)
 	}
 	v := tenantVisitor(id.name(tenant))
-	if id.accepts(v, rules) {
+	v.Membership = rules.membership(v.rules)
+	if v.Plan == "" {
+		if v.Plan, err = id.plan.of(r, repl); err != nil {
+			return visitor{}, standingUnauthorized, err
+		}
+	}
+	if v.Blocked || id.accepts(v, rules) {
 		return v, standingLimited, nil
 	}
 	if id.unknown == unknownDeny {
@@ -160,7 +174,7 @@ func (id *identity) name(tenant string) string {
 
 // accepts reports whether a tenant is limited under its own name.
 func (id *identity) accepts(v visitor, rules ruleSet) bool {
-	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules)
+	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules) || v.Plan != "" && rules.knows(v.Plan)
 }
 
 func (id *identity) guestOf(r *http.Request) (visitor, standing, error) {

@@ -73,6 +73,11 @@ type Handler struct {
 	// rules are known it is `default`. Default: `default`.
 	Unknown string `json:"unknown,omitempty"`
 
+	// The plan of a tenant of which neither the table of tenants nor the app's `plans`
+	// know one: a text with placeholders, such as what an authentication has set. Rules
+	// for a plan have the tenant `~` and its name. Default: none.
+	Plan string `json:"plan,omitempty"`
+
 	// The limits that count where no rule, neither in PostgreSQL nor among the
 	// app's static rules, is found. Default: the app's `default`.
 	Limits []Limit `json:"limits,omitempty"`
@@ -275,12 +280,16 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 				current.turnAway(outcomeInvalid, zone)
 				continue
 			}
+			who.Membership = rules.membership(who.rules)
 		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
 		if current.charged(key) {
 			continue
 		}
-		rule := zone.rule(who.rules, rules)
+		if who.Blocked {
+			return zone, http.StatusForbidden, errBlocked
+		}
+		rule := zone.rule(&who, rules)
 		switch rule.Mode {
 		case limit.Deny:
 			return zone, http.StatusForbidden, errDenied
@@ -338,6 +347,7 @@ const (
 var (
 	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
 	errDenied   = errors.New("the tenant's rule denies the route")
+	errBlocked  = errors.New("the tenant is blocked")
 	errNoTenant = errors.New("the request names no tenant")
 )
 

@@ -56,10 +56,9 @@ func (z *zone) matches(r *http.Request) bool {
 	return matched
 }
 
-// rule returns the one rule that counts for the tenant. Its name is blank where
-// no rule can name it.
-func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
-	rule, found := rulecache.Find(tenant, "", z.route, rules.loaded, rules.static)
+// rule returns the one rule that counts for a visitor.
+func (z *zone) rule(who *visitor, rules ruleSet) limit.Rule {
+	rule, found := rulecache.Find(who.rules, who.Plan, z.route, rules.loaded, rules.static)
 	if !found {
 		return z.fallback
 	}
