@@ -15,14 +15,15 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
 )
 
 // adminCommand is a command that makes one call of the admin API.
 type adminCommand struct {
 	name, short, long, example string
 
-	method, path string
-	flags        []string // of parameterFlags, each a parameter of the call
+	call adminapi.Call // its parameters are flags
 
 	// print shows the answer to people.
 	print func(w io.Writer, body []byte) error
@@ -45,31 +46,31 @@ func adminCommands() []adminCommand {
 	return []adminCommand{
 		{
 			name: "status", short: "Shows how the gateway, its Redis and its rules fare",
-			method: http.MethodGet, path: statusPath, print: printing(printStatus),
+			call: adminapi.StatusCall(), print: printing(printStatus),
 		},
 		{
 			name: "rules", short: "Lists the rules in force",
 			example: "  caddy rate-limit rules --tenant shop-a",
-			method:  http.MethodGet, path: rulesPath, flags: []string{"tenant", "route", "limit", "cursor"}, print: printing(printRules),
+			call:    adminapi.RulesCall(), print: printing(printRules),
 		},
 		{
 			name: "explain", short: "Tells which rule counts, why, and what the next request gets",
 			long:    "Tells which rule counts for a tenant on a route, why, what its bucket holds, and what its next request would get. It takes no token.",
 			example: "  caddy rate-limit explain --tenant shop-a --route create-order",
-			method:  http.MethodGet, path: explainPath, flags: []string{"tenant", "stored", "key", "ip", "route", "cost"}, print: printing(printExplain),
+			call:    adminapi.ExplainCall(), print: printing(printExplain),
 		},
 		{
 			name: "reset", short: "Makes a bucket full again, here and in Redis",
 			example: "  caddy rate-limit reset --tenant shop-a --route create-order",
-			method:  http.MethodDelete, path: bucketPath, flags: []string{"tenant", "stored", "key", "ip", "route"}, print: printing(printReset),
+			call:    adminapi.ResetCall(), print: printing(printReset),
 		},
 		{
 			name: "refresh", short: "Loads the rules from PostgreSQL now",
-			method: http.MethodPost, path: refreshPath, print: printing(printRefresh),
+			call: adminapi.RefreshCall(), print: printing(printRefresh),
 		},
 		{
 			name: "top", short: "Lists the buckets that refused most in the last minute",
-			method: http.MethodGet, path: topPath, flags: []string{"limit"}, print: printing(printTop),
+			call: adminapi.TopCall(), print: printing(printTop),
 		},
 	}
 }
@@ -80,7 +81,7 @@ func (c *adminCommand) cobra() *cobra.Command {
 		Use: c.name, Short: c.short, Long: c.long, Example: c.example, Args: flagsOnly,
 		RunE: caddycmd.WrapCommandFuncForCobra(c.run),
 	}
-	for _, name := range c.flags {
+	for _, name := range c.call.Parameters {
 		cmd.Flags().String(name, "", parameterFlags[name])
 	}
 	cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
@@ -125,13 +126,13 @@ const fromInput = "-"
 // query is those parameters that were given.
 func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values, error) {
 	query := url.Values{}
-	for _, name := range c.flags {
+	for _, name := range c.call.Parameters {
 		if !flags.Changed(name) {
 			continue
 		}
 		value := flags.String(name)
 		if value == fromInput && slices.Contains([]string{"tenant", "stored", "key"}, name) {
-			line, err := io.ReadAll(io.LimitReader(input, mostParameters))
+			line, err := io.ReadAll(io.LimitReader(input, adminapi.MaxForm))
 			if value = strings.TrimRight(string(line), "\r\n"); err != nil || value == "" {
 				return nil, fmt.Errorf("--%s -: standard input has no name: %w", name, errors.Join(err, io.ErrUnexpectedEOF))
 			}
@@ -146,16 +147,16 @@ func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values,
 func (c *adminCommand) request(query url.Values) (method, uri string, header http.Header, body io.Reader) {
 	switch {
 	case len(query) == 0:
-		return c.method, c.path, nil, nil
-	case !slices.Contains(c.flags, "tenant"):
-		return c.method, c.path + "?" + query.Encode(), nil, nil
+		return c.call.Method, c.call.Path, nil, nil
+	case !c.call.NamesTenant():
+		return c.call.Method, c.call.Path + "?" + query.Encode(), nil, nil
 	}
-	method = c.method
+	method = c.call.Method
 	if method == http.MethodGet {
 		method = http.MethodPost
 	}
-	header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
-	return method, c.path, header, strings.NewReader(query.Encode())
+	header = http.Header{"Content-Type": {adminapi.Form}}
+	return method, c.call.Path, header, strings.NewReader(query.Encode())
 }
 
 // answered is what came of a call.
@@ -165,7 +166,7 @@ type answered struct {
 }
 
 // commandTimeout is longer than any call takes.
-const commandTimeout = refreshTimeout + 5*time.Second
+const commandTimeout = adminapi.RefreshTimeout + 5*time.Second
 
 // ask makes the call, and gives up when no answer comes: Caddy's own client waits
 // for ever.

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/limit"
 )
 
 // printExplain shows which rule counts and what the next request gets.
-func printExplain(t *tables, e *explainAnswer) {
+func printExplain(t *tables, e *adminapi.Explain) {
 	if !e.Known {
 		t.line("the rules of PostgreSQL are not known yet")
 	}
@@ -16,11 +17,11 @@ func printExplain(t *tables, e *explainAnswer) {
 		if i > 0 {
 			t.line("")
 		}
-		e.Handlers[i].print(t, e.Route)
+		printHandler(t, &e.Handlers[i], e.Route)
 	}
 }
 
-func (h *handlerAnswer) print(t *tables, route string) {
+func printHandler(t *tables, h *adminapi.Handler, route string) {
 	lines := [][]string{
 		{"tenant", h.Tenant},
 		{"route", route},
@@ -29,20 +30,20 @@ func (h *handlerAnswer) print(t *tables, route string) {
 	if h.Note != "" {
 		lines = append(lines, []string{"note", h.Note})
 	}
-	lines = append(lines, []string{"next request", h.Next.sentence()})
+	lines = append(lines, []string{"next request", nextSentence(&h.Next)})
 	if h.Rule != nil {
-		lines = append(lines, []string{"rule", joined(h.Rule.rate(), h.Rule.options(), "from "+h.RuleFrom)})
+		lines = append(lines, []string{"rule", joined(rateOf(h.Rule), optionsOf(h.Rule), "from "+h.RuleFrom)})
 		if h.Share != 0 {
 			lines = append(lines, []string{"region", fmt.Sprintf("the rule is %g of the whole, this region's share", h.Share)})
 		}
 	}
-	t.table(append(lines, h.Bucket.lines()...)...)
+	t.table(append(lines, bucketLines(h.Bucket)...)...)
 	t.line("")
 	rows := under(len(h.Candidates), "", "FROM", "TENANT", "ROUTE", "RATE", "OPTIONS")
 	for _, c := range h.Candidates {
 		row := []string{"", c.From, orDash(c.Tenant), orDash(c.Route), "-", "-"}
 		if c.Rule != nil {
-			row[4], row[5] = c.Rule.rate(), orDash(c.Rule.options())
+			row[4], row[5] = rateOf(c.Rule), orDash(optionsOf(c.Rule))
 		}
 		if c.Wins {
 			row[0] = ">"
@@ -52,8 +53,8 @@ func (h *handlerAnswer) print(t *tables, route string) {
 	t.table(rows...)
 }
 
-// sentence is what the next request gets, in words.
-func (n *nextAnswer) sentence() string {
+// nextSentence is what the next request gets, in words.
+func nextSentence(n *adminapi.Next) string {
 	text := n.Outcome
 	if n.Status != 0 {
 		text += fmt.Sprintf(" (%d)", n.Status)
@@ -80,8 +81,8 @@ func (n *nextAnswer) sentence() string {
 	return text
 }
 
-// lines is what is known of the bucket. There may be none.
-func (b *bucketAnswer) lines() [][]string {
+// bucketLines is what is known of the bucket. There may be none.
+func bucketLines(b *adminapi.Bucket) [][]string {
 	if b == nil {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (b *bucketAnswer) lines() [][]string {
 		lines = append(lines, []string{"redis key", key})
 	}
 	if b.Redis != nil {
-		lines = append(lines, []string{"in redis", b.Redis.sentence()})
+		lines = append(lines, []string{"in redis", stateSentence(b.Redis)})
 	}
 	for _, refusal := range b.Remembered {
 		lines = append(lines, []string{"remembered", fmt.Sprintf("refuses a cost of %d and more for %s: %s", refusal.Cost, msSpan(refusal.ForMs), refusal.Key)})
@@ -98,11 +99,11 @@ func (b *bucketAnswer) lines() [][]string {
 	if b.Prefetch > 0 {
 		lines = append(lines, []string{"in hand", fmt.Sprintf("%d tokens", b.Prefetch)})
 	}
-	return append(lines, []string{"in memory", b.Local.sentence()})
+	return append(lines, []string{"in memory", stateSentence(b.Local)})
 }
 
-// sentence is the state in words.
-func (s *stateAnswer) sentence() string {
+// stateSentence is the state in words.
+func stateSentence(s *adminapi.State) string {
 	if s.Error != "" {
 		return "could not be asked: " + s.Error
 	}

@@ -5,32 +5,34 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
 )
 
 // printStatus shows how the gateway fares.
-func printStatus(t *tables, s *statusAnswer) {
+func printStatus(t *tables, s *adminapi.Status) {
 	lines := [][]string{
 		{"version", s.Version + ", Caddy " + s.Caddy},
-		{"decides", s.decides()},
+		{"decides", whoDecides(s)},
 		{"instances", fmt.Sprint(s.Instances)},
 	}
 	if s.Fleet != nil {
-		lines = append(lines, []string{"fleet", s.Fleet.sentence()})
+		lines = append(lines, []string{"fleet", fleetSentence(s.Fleet)})
 	}
 	if s.Redis != nil {
 		lines = append(lines, []string{"fallback", s.Fallback})
 		for i := range s.Redis.Nodes {
-			lines = append(lines, s.Redis.Nodes[i].lines()...)
+			lines = append(lines, nodeLines(&s.Redis.Nodes[i])...)
 		}
 	}
 	if s.Rules != nil {
-		lines = append(lines, s.Rules.lines()...)
+		lines = append(lines, rulesLines(s.Rules)...)
 	}
 	if s.NoRoute > 0 {
 		lines = append(lines, []string{"warning", fmt.Sprintf("%d rules for no route", s.NoRoute)})
 	}
 	if s.Region != nil {
-		lines = append(lines, []string{"region", s.Region.sentence()})
+		lines = append(lines, []string{"region", regionSentence(s.Region)})
 	}
 	keys := make([]string, 0, len(s.Memory.Keys))
 	for _, store := range slices.Sorted(maps.Keys(s.Memory.Keys)) {
@@ -55,15 +57,15 @@ func printStatus(t *tables, s *statusAnswer) {
 	}
 }
 
-// decides is who decides, in words, and why where that is for want of knowledge.
-func (s *statusAnswer) decides() string {
-	if s.Deciding == decidingShared || s.Deciding == decidingAlone || s.Deciding == "" {
+// whoDecides is who decides, in words, and why where that is for want of knowledge.
+func whoDecides(s *adminapi.Status) string {
+	if s.Deciding == adminapi.DecidingShared || s.Deciding == adminapi.DecidingAlone || s.Deciding == "" {
 		return s.Source
 	}
 	return s.Source + ", because of " + strings.ReplaceAll(s.Deciding, "_", " ")
 }
 
-func (n *nodeStatus) lines() [][]string {
+func nodeLines(n *adminapi.Node) [][]string {
 	breaker := "breaker " + n.Breaker
 	if n.Since != nil {
 		breaker += " since " + n.Since.Format("2006-01-02 15:04:05Z")
@@ -75,7 +77,7 @@ func (n *nodeStatus) lines() [][]string {
 	return lines
 }
 
-func (r *rulesStatus) lines() [][]string {
+func rulesLines(r *adminapi.RulesInForce) [][]string {
 	state := r.State
 	if r.PollOnly != "" {
 		state += " (" + r.PollOnly + ")"
@@ -93,10 +95,10 @@ func (r *rulesStatus) lines() [][]string {
 	return lines
 }
 
-// sentence is what the gateway gives of each limit, in words.
-func (r *regionStatus) sentence() string {
+// regionSentence is what the gateway gives of each limit, in words.
+func regionSentence(r *adminapi.Region) string {
 	text := fmt.Sprintf("%s gives %.4f of each limit (%s)", r.Name, r.Share, r.State)
-	if r.State == shareMeasured || r.State == shareLapsed {
+	if r.State == adminapi.ShareMeasured || r.State == adminapi.ShareLapsed {
 		text += ", as of " + span(r.AgeSeconds) + " ago"
 	}
 	if r.LastError != "" {
@@ -105,8 +107,8 @@ func (r *regionStatus) sentence() string {
 	return text
 }
 
-// sentence is what the gateways know of each other, in words.
-func (f *fleetStatus) sentence() string {
+// fleetSentence is what the gateways know of each other, in words.
+func fleetSentence(f *adminapi.Fleet) string {
 	text := fmt.Sprintf("%d gateways counted %s ago, %d with other rules than most", f.Counted, span(f.HeartbeatAgeSeconds), f.Disagree)
 	if f.LastError != "" {
 		text += ", and not since: " + f.LastError
@@ -115,11 +117,11 @@ func (f *fleetStatus) sentence() string {
 }
 
 // printRules shows a page of the rules.
-func printRules(t *tables, r *rulesAnswer) {
+func printRules(t *tables, r *adminapi.Rules) {
 	rows := under(len(r.Rules), "TENANT", "ROUTE", "FROM", "RATE", "OPTIONS")
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rule.rate(), orDash(joined(rule.options(), rule.stray()))})
+		rows = append(rows, []string{rule.Tenant, rule.Route, rule.From, rateOf(&rule.Numbers), orDash(joined(optionsOf(&rule.Numbers), strayMark(rule)))})
 	}
 	t.table(rows...)
 	if !r.Known {
@@ -131,8 +133,8 @@ func printRules(t *tables, r *rulesAnswer) {
 	}
 }
 
-// stray is the mark of a rule for a route that no handler has.
-func (r *ruleAnswer) stray() string {
+// strayMark is the mark of a rule for a route that no handler has.
+func strayMark(r *adminapi.Rule) string {
 	if r.NoRoute {
 		return "no such route here"
 	}
@@ -140,7 +142,7 @@ func (r *ruleAnswer) stray() string {
 }
 
 // printRefresh shows what a load brought.
-func printRefresh(t *tables, r *refreshAnswer) {
+func printRefresh(t *tables, r *adminapi.Refresh) {
 	changed := "nothing has changed"
 	if r.Changed {
 		changed = "they have changed"
@@ -149,7 +151,7 @@ func printRefresh(t *tables, r *refreshAnswer) {
 }
 
 // printReset shows what was reset.
-func printReset(t *tables, r *resetAnswer) {
+func printReset(t *tables, r *adminapi.Reset) {
 	rows := under(len(r.Buckets), "BUCKET OF", "ROUTE", "HERE", "REDIS")
 	for _, b := range r.Buckets {
 		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
@@ -158,7 +160,7 @@ func printReset(t *tables, r *resetAnswer) {
 }
 
 // printTop shows the buckets that refused most.
-func printTop(t *tables, a *topAnswer) {
+func printTop(t *tables, a *adminapi.Top) {
 	rows := under(len(a.Buckets), "REFUSED", "MAY BE LESS BY", "TENANT", "ROUTE")
 	for _, b := range a.Buckets {
 		rows = append(rows, []string{decimal(b.Refused), decimal(b.Over), b.Tenant, b.Route})

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
 )
 
 // tables collects what a command shows to people.
@@ -89,8 +91,8 @@ func yes(b bool) string {
 	return "-"
 }
 
-// rate is what a rule gives, in the words of the Caddyfile.
-func (n *numbersAnswer) rate() string {
+// rateOf is what a rule gives, in the words of the Caddyfile.
+func rateOf(n *adminapi.Numbers) string {
 	return rateText(n.RefillPerSecond) + " burst " + decimal(n.Capacity)
 }
 
@@ -116,8 +118,8 @@ func isWhole(x float64) bool {
 	return x >= 0.5 && x < 1e15 && math.Abs(x-math.Round(x)) < 1e-9*x
 }
 
-// options is what a rule says beside its numbers.
-func (n *numbersAnswer) options() string {
+// optionsOf is what a rule says beside its numbers.
+func optionsOf(n *adminapi.Numbers) string {
 	words := []string{n.Algorithm, n.Mode}
 	if n.Prefetch != nil && fmt.Sprint(n.Prefetch) != "0" {
 		words = append(words, fmt.Sprint("prefetch ", n.Prefetch))

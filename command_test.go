@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
 )
 
 // answersToPrint are answers of every kind, by the name of the file in
@@ -30,61 +32,61 @@ func answersToPrint() map[string]struct {
 	rules := func(w *bytes.Buffer, body []byte) error { return printing(printRules)(w, body) }
 	explain := func(w *bytes.Buffer, body []byte) error { return printing(printExplain)(w, body) }
 	wait, left := int64(40), int64(0)
-	three := &numbersAnswer{Capacity: 3, RefillPerSecond: 0.01}
+	three := &adminapi.Numbers{Capacity: 3, RefillPerSecond: 0.01}
 	return map[string]printed{
-		"status_alone": as(status, &statusAnswer{
+		"status_alone": as(status, &adminapi.Status{
 			Version: "v0.3.0", Caddy: "v2.11.9", Source: "local", Instances: 1, Routes: []string{"a"},
-			Memory: memoryStatus{MaxKeys: 10, Keys: map[string]int{"local": 2}},
+			Memory: adminapi.Memory{MaxKeys: 10, Keys: map[string]int{"local": 2}},
 		}),
-		"status_down": as(status, &statusAnswer{
+		"status_down": as(status, &adminapi.Status{
 			Version: "v0.3.0", Caddy: "v2.11.9", Source: "deny", Instances: 3, Fallback: "deny", StaticRules: 2,
-			Fleet: &fleetStatus{Counted: 3, HeartbeatAgeSeconds: 2.5, Disagree: 1, LastError: "timeout", Rules: []fleetRules{{"00ff", 2}, {"none", 1}}},
-			Redis: &redisStatus{Nodes: []nodeStatus{{
+			Fleet: &adminapi.Fleet{Counted: 3, HeartbeatAgeSeconds: 2.5, Disagree: 1, LastError: "timeout", Rules: []adminapi.FleetRules{{Hash: "00ff", Instances: 2}, {Hash: "none", Instances: 1}}},
+			Redis: &adminapi.Redis{Nodes: []adminapi.Node{{
 				Address: "127.0.0.1:6379/0", Breaker: "open", Since: &at,
-				LastError: &errorStatus{Reason: "timeout", At: at, AgoSeconds: 192.5},
+				LastError: &adminapi.NodeError{Reason: "timeout", At: at, AgoSeconds: 192.5},
 			}}},
-			Rules: &rulesStatus{
-				State: rulesPolling, PollOnly: "the server is a standby, which cannot notify", Hash: "00ff", Rules: 5,
+			Rules: &adminapi.RulesInForce{
+				State: adminapi.RulesPolling, PollOnly: "the server is a standby, which cannot notify", Hash: "00ff", Rules: 5,
 				AgeSeconds: new(7200.0), Failures: 4, LastError: "connection refused", Rejected: 22,
-				Rejections: []rejectedStatus{{ID: "7", Route: "a", Reason: "capacity 0 is out of bounds"}, {ID: "8", Reason: "the tenant is empty"}},
+				Rejections: []adminapi.RejectedRow{{ID: "7", Route: "a", Reason: "capacity 0 is out of bounds"}, {ID: "8", Reason: "the tenant is empty"}},
 			},
-			Memory: memoryStatus{MaxKeys: 10, Keys: map[string]int{"prefetch": 0, "local": 2, "remembered": 1}},
+			Memory: adminapi.Memory{MaxKeys: 10, Keys: map[string]int{"prefetch": 0, "local": 2, "remembered": 1}},
 		}),
-		"rules": as(rules, &rulesAnswer{
-			Postgres: 10, StaticRules: 1, Next: "abc", Rules: []ruleAnswer{
-				{"*", "a", fromStatic, false, numbersAnswer{Capacity: 200, RefillPerSecond: 100, Algorithm: "token_bucket", Mode: "shadow", Prefetch: 50}},
-				{"\x1b[2Jevil\t\n", "b", fromPostgres, true, numbersAnswer{Capacity: 1, RefillPerSecond: 1.0 / 86400, Prefetch: 0, Shards: 4}},
+		"rules": as(rules, &adminapi.Rules{
+			Postgres: 10, StaticRules: 1, Next: "abc", Rules: []adminapi.Rule{
+				{Tenant: "*", Route: "a", From: adminapi.FromStatic, Numbers: adminapi.Numbers{Capacity: 200, RefillPerSecond: 100, Algorithm: "token_bucket", Mode: "shadow", Prefetch: 50}},
+				{Tenant: "\x1b[2Jevil\t\n", Route: "b", From: adminapi.FromPostgres, NoRoute: true, Numbers: adminapi.Numbers{Capacity: 1, RefillPerSecond: 1.0 / 86400, Prefetch: 0, Shards: 4}},
 			},
 		}),
-		"explain_refused": as(explain, &explainAnswer{Route: "a", Handlers: []handlerAnswer{{
-			Handlers: 2, Routes: []string{"a", "b"}, TenantFrom: "{http.request.header.X-Api-Key}", Tenant: "shop-a", Note: noteHashed,
-			Candidates: []candidateAnswer{
-				{From: fromPostgres, Tenant: "shop-a", Route: "a"},
-				{From: fromStatic, Tenant: "shop-a", Route: "a", Exists: true, Wins: true, Rule: three},
-				{From: fromDefault, Exists: true, Rule: three},
+		"explain_refused": as(explain, &adminapi.Explain{Route: "a", Handlers: []adminapi.Handler{{
+			Handlers: 2, Routes: []string{"a", "b"}, TenantFrom: "{http.request.header.X-Api-Key}", Tenant: "shop-a", Note: adminapi.NoteHashed,
+			Candidates: []adminapi.Candidate{
+				{From: adminapi.FromPostgres, Tenant: "shop-a", Route: "a"},
+				{From: adminapi.FromStatic, Tenant: "shop-a", Route: "a", Exists: true, Wins: true, Rule: three},
+				{From: adminapi.FromDefault, Exists: true, Rule: three},
 			},
-			Rule: three, RuleFrom: fromStatic,
-			Bucket: &bucketAnswer{
-				Keys: []string{"rl:shop-a:a:0", "rl:shop-a:a:1"}, Redis: &stateAnswer{Capacity: 3, RetryAfterMs: 40_000, ResetAfterMs: 240_000},
-				Remembered: []refusalAnswer{{Key: "rl:shop-a:a:0", Cost: 1, ForMs: 650}}, Prefetch: 4,
-				Local: &stateAnswer{Capacity: 1, Remaining: 1},
+			Rule: three, RuleFrom: adminapi.FromStatic,
+			Bucket: &adminapi.Bucket{
+				Keys: []string{"rl:shop-a:a:0", "rl:shop-a:a:1"}, Redis: &adminapi.State{Capacity: 3, RetryAfterMs: 40_000, ResetAfterMs: 240_000},
+				Remembered: []adminapi.Refusal{{Key: "rl:shop-a:a:0", Cost: 1, ForMs: 650}}, Prefetch: 4,
+				Local: &adminapi.State{Capacity: 1, Remaining: 1},
 			},
-			Next: nextAnswer{Outcome: "refused", Status: 429, Route: "a", Cost: 2, Remaining: &left, RetryAfter: &wait, Source: "remembered"},
+			Next: adminapi.Next{Outcome: "refused", Status: 429, Route: "a", Cost: 2, Remaining: &left, RetryAfter: &wait, Source: "remembered"},
 		}}}),
-		"explain_unauthorized": as(explain, &explainAnswer{Known: true, Route: "a", Handlers: []handlerAnswer{
-			{Handlers: 1, Routes: []string{"a"}, Tenant: "~guest", Next: nextAnswer{Outcome: "unauthorized", Status: 401}},
+		"explain_unauthorized": as(explain, &adminapi.Explain{Known: true, Route: "a", Handlers: []adminapi.Handler{
+			{Handlers: 1, Routes: []string{"a"}, Tenant: "~guest", Next: adminapi.Next{Outcome: "unauthorized", Status: 401}},
 			{
-				Handlers: 1, Routes: []string{"a"}, Tenant: "x", Rule: three, RuleFrom: fromDefault,
-				Bucket: &bucketAnswer{Redis: &stateAnswer{Error: "breaker_open"}, Local: &stateAnswer{Capacity: 3, RetryAfterMs: -1}},
-				Next:   nextAnswer{Outcome: "unknown"},
+				Handlers: 1, Routes: []string{"a"}, Tenant: "x", Rule: three, RuleFrom: adminapi.FromDefault,
+				Bucket: &adminapi.Bucket{Redis: &adminapi.State{Error: "breaker_open"}, Local: &adminapi.State{Capacity: 3, RetryAfterMs: -1}},
+				Next:   adminapi.Next{Outcome: "unknown"},
 			},
 		}}),
 		"reset": as(func(w *bytes.Buffer, body []byte) error { return printing(printReset)(w, body) },
-			&resetAnswer{Buckets: []resetBucket{{Name: "shop-a", Route: "a", Here: true, Redis: resetDone}, {Name: "x", Route: "a", Here: true}}}),
+			&adminapi.Reset{Buckets: []adminapi.ResetBucket{{Name: "shop-a", Route: "a", Here: true, Redis: adminapi.ResetDone}, {Name: "x", Route: "a", Here: true}}}),
 		"refresh": as(func(w *bytes.Buffer, body []byte) error { return printing(printRefresh)(w, body) },
-			&refreshAnswer{Rules: 5, Rejected: 1, Changed: true, TookSeconds: 0.0123}),
+			&adminapi.Refresh{Rules: 5, Rejected: 1, Changed: true, TookSeconds: 0.0123}),
 		"top": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
-			&topAnswer{Seconds: 64.2, Buckets: []topBucket{{Tenant: "shop-a", Route: "a", Refused: 1200, Over: 3}, {Tenant: "shop b", Route: "b", Refused: 7}}}),
+			&adminapi.Top{Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Refused: 1200, Over: 3}, {Tenant: "shop b", Route: "b", Refused: 7}}}),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -117,4 +118,27 @@ func (a *App) observeFleet(event redisbucket.FleetEvent) {
 	default:
 	}
 	a.logger.Log(level, event.Kind.String(), fields...)
+}
+
+// The state that collectFleet tells.
+var (
+	instancesDesc    = stateDesc("instances", "Gateways that share the limits: what each limit is divided by while Redis cannot answer.")
+	countedDesc      = stateDesc("instances_counted", "Gateways that kept their heartbeat at the last count; lower than instances for a while after one has gone.")
+	disagreeDesc     = stateDesc("instances_disagree", "Gateways whose rules are not those of the most gateways.")
+	heartbeatAgeDesc = stateDesc("heartbeat_age_seconds", "Seconds since Redis last answered this gateway's heartbeat.")
+)
+
+// collectFleet tells what is known of the gateways that share the limits.
+func (a *App) collectFleet(gauge func(desc *prometheus.Desc, value float64, labels ...string)) {
+	if a.client == nil {
+		return
+	}
+	gauge(instancesDesc, float64(a.instances()))
+	status := a.fleetStatus()
+	if status == nil {
+		return
+	}
+	gauge(countedDesc, float64(status.Counted))
+	gauge(disagreeDesc, float64(status.Disagree))
+	gauge(heartbeatAgeDesc, status.HeartbeatAgeSeconds)
 }

@@ -266,3 +266,54 @@ func (a *App) collectRegion(gauge func(desc *prometheus.Desc, value float64, lab
 	gauge(regionAgeDesc, status.Age.Seconds(), a.Region.Name)
 	gauge(regionSafeDesc, lapsed, a.Region.Name)
 }
+
+// givenShare returns the share that the configuration names, 1 where it names none.
+func (a *App) givenShare() float64 {
+	if a.share == 0 {
+		return 1
+	}
+	return a.share
+}
+
+// The events of the region.
+const (
+	sharesChangedEvent   = "rate_limit_shares_changed"
+	sharesFailedEvent    = "rate_limit_shares_failed"
+	sharesRecoveredEvent = "rate_limit_shares_recovered"
+	sharesLapsedEvent    = "rate_limit_shares_lapsed"
+	sharesUnknownEvent   = "rate_limit_shares_unknown"
+	sharesMovedEvent     = "rate_limit_shares_moved"
+	sharesStuckEvent     = "rate_limit_shares_stuck"
+)
+
+// tellRegion tells of what happened to the shares.
+func (a *App) tellRegion(event regions.Event) {
+	data := map[string]any{"region": a.Region.Name, "share": event.Share}
+	if event.Err != nil {
+		data["error"] = event.Err.Error()
+	}
+	if name := regionEventName(event.Kind); name != "" {
+		a.tellChange(name, data)
+	}
+}
+
+func regionEventName(kind regions.EventKind) string {
+	switch kind {
+	case regions.EventShares:
+		return sharesChangedEvent
+	case regions.EventFailed:
+		return sharesFailedEvent
+	case regions.EventRecovered:
+		return sharesRecoveredEvent
+	case regions.EventLapsed:
+		return sharesLapsedEvent
+	case regions.EventUnknown, regions.EventStored:
+		return sharesUnknownEvent
+	case regions.EventMoved:
+		return sharesMovedEvent
+	case regions.EventJobFailed:
+		return sharesStuckEvent
+	default:
+		return ""
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -65,7 +66,7 @@ func TestTopIsNeverMissed(t *testing.T) {
 			top.note(refusedBy("hot"))
 		}
 	}
-	buckets, _ := top.list(mostTop)
+	buckets, _ := top.list(adminapi.MaxTop)
 	require.Equal(t, "hot", buckets[0].tenant)
 	require.GreaterOrEqual(t, buckets[0].refused, int64(hot))
 	require.LessOrEqual(t, buckets[0].refused-buckets[0].over, int64(hot))
@@ -88,7 +89,7 @@ func TestTopNames(t *testing.T) {
 		top, _ := testTop()
 		top.note(refusedBy(tenant))
 		buckets, _ := top.list(1)
-		require.Equal(t, want, [2]string{buckets[0].tenant, storedName(&buckets[0])})
+		require.Equal(t, want, [2]string{buckets[0].tenant, adminapi.StoredName(buckets[0].tenant, buckets[0].key.Tenant)})
 	}
 	guest := refusedBy("x")
 	name := guestName + strings.Repeat("0", 64)
@@ -96,7 +97,7 @@ func TestTopNames(t *testing.T) {
 	top, _ := testTop()
 	top.note(guest)
 	buckets, _ := top.list(1)
-	require.Equal(t, name, storedName(&buckets[0]))
+	require.Equal(t, name, adminapi.StoredName(buckets[0].tenant, buckets[0].key.Tenant))
 }
 
 func TestTopDoesNotRace(t *testing.T) {

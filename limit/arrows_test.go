@@ -37,6 +37,7 @@ func arrows() map[string][]string {
 		"redisbucket":                   {"limit", "lua"},
 		"regions":                       {"limit", "internal/pg"},
 		"rulecache":                     {"limit", "internal/pg"},
+		"internal/adminapi":             {"limit"},
 		"internal/bounded":              {},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
@@ -46,7 +47,7 @@ func arrows() map[string][]string {
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return name == "limit" || name == "lua" || name == "internal/bounded"
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded"}, name)
 }
 
 // listed is what the test reads of `go list`.
