@@ -12,12 +12,15 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/cli"
 )
 
 func init() {
 	caddy.RegisterModule(adminAPI{})
+	caddycmd.RegisterCommand(cli.Command(expandText))
 }
 
 // adminAPI serves what operators ask about the limits of this gateway, and the

@@ -137,15 +137,7 @@ func (a *App) provisionRegion(ctx caddy.Context) error {
 // options returns what the tables of shares are found by: they stand in the
 // schema of the rules.
 func (r *Region) options(rules *Rules) regions.Options {
-	return regions.Options{DSN: rules.DSN, Expand: expandText, Schema: regionSchema(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
-}
-
-// regionSchema returns the schema that the name of the table of rules begins with.
-func regionSchema(table string) string {
-	if schema, _, found := strings.Cut(table, "."); found {
-		return schema
-	}
-	return ""
+	return regions.Options{DSN: rules.DSN, Expand: expandText, Schema: regions.SchemaOf(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
 }
 
 // shareOf returns the part of the bucket's rule that this region gives, 0 without

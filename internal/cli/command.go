@@ -1,4 +1,6 @@
-package ratelimit
+// Package cli is `caddy rate-limit …`: the commands of operators. Open command.go
+// first, which lists them; admin.go makes the calls of the admin API.
+package cli
 
 import (
 	"fmt"
@@ -11,8 +13,10 @@ import (
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
-func init() {
-	caddycmd.RegisterCommand(caddycmd.Command{
+// Command is `caddy rate-limit`. Expand replaces the placeholders in the address of a
+// database; its errors hold nothing else of it.
+func Command(expand func(template string) (string, error)) caddycmd.Command {
+	return caddycmd.Command{
 		Name:  "rate-limit",
 		Usage: "status|rules|explain|reset|refresh|top|schema|import|regions [flags]",
 		Short: "Shows, explains and steers the rate limits of a running gateway",
@@ -21,18 +25,18 @@ admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise
 --address, or with --config, which reads it from a configuration. With --json a
 command prints what the admin API answered, for scripts. Where anything fails,
 the exit code is not 0.`,
-		CobraFunc: addCommands,
-	})
+		CobraFunc: func(cmd *cobra.Command) {
+			for _, command := range adminCommands() {
+				cmd.AddCommand(command.cobra())
+			}
+			cmd.AddCommand(schemaCommand(), importCommand(expand), regionsCommand(expand))
+			refuseUnknown(cmd)
+		},
+	}
 }
 
-// addCommands adds the subcommands.
-func addCommands(cmd *cobra.Command) {
-	for _, command := range adminCommands() {
-		cmd.AddCommand(command.cobra())
-	}
-	cmd.AddCommand(schemaCommand(), importCommand(), regionsCommand())
-	refuseUnknown(cmd)
-}
+// expander replaces the placeholders in a text.
+type expander = func(template string) (string, error)
 
 // refuseUnknown makes a command that only has others fail where none of them is
 // meant: a script must see a word that is misspelt, and cobra would print the help
@@ -77,7 +81,7 @@ func printSchema(flags caddycmd.Flags) (int, error) {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	if flags.Bool("regions") {
-		fmt.Print(regions.Schema(regionSchema(options.Table)))
+		fmt.Print(regions.Schema(regions.SchemaOf(options.Table)))
 		return caddy.ExitCodeSuccess, nil
 	}
 	fmt.Print(rulecache.Schema(options.Table, settings.Channel))

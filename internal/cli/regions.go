@@ -1,4 +1,4 @@
-package ratelimit
+package cli
 
 import (
 	"context"
@@ -19,18 +19,18 @@ import (
 )
 
 // regionsCommand holds what an operator does with the regions' shares.
-func regionsCommand() *cobra.Command {
+func regionsCommand(expand expander) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "regions",
 		Short: "Moves the shares of regions",
 	}
-	cmd.AddCommand(rebalanceCommand())
+	cmd.AddCommand(rebalanceCommand(expand))
 	refuseUnknown(cmd)
 	return cmd
 }
 
 // rebalanceCommand runs the job once.
-func rebalanceCommand() *cobra.Command {
+func rebalanceCommand(expand expander) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebalance",
 		Short: "Moves the shares of regions toward the demand that they measured",
@@ -41,7 +41,9 @@ so: run it again, from cron say, or with --wait. It does no harm to run it twice
 at once, or beside gateways that do the same.`,
 		Example: "  caddy rate-limit regions rebalance --dsn '{env.RULES_URL}' --wait 1m",
 		Args:    flagsOnly,
-		RunE:    caddycmd.WrapCommandFuncForCobra(runRebalance),
+		RunE: caddycmd.WrapCommandFuncForCobra(func(flags caddycmd.Flags) (int, error) {
+			return runRebalance(flags, expand)
+		}),
 	}
 	cmd.Flags().String("dsn", "", "URL of the database; placeholders such as {env.RULES_URL} keep it out of the list of processes")
 	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table of rules, whose schema the tables of shares are in")
@@ -50,22 +52,22 @@ at once, or beside gateways that do the same.`,
 	return cmd
 }
 
-func runRebalance(flags caddycmd.Flags) (int, error) {
+func runRebalance(flags caddycmd.Flags, expand expander) (int, error) {
 	dsn := flags.String("dsn")
 	if dsn == "" {
 		return caddy.ExitCodeFailedStartup, errors.New("--dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway")
 	}
-	if _, err := expandText(dsn); err != nil {
+	if _, err := expand(dsn); err != nil {
 		return caddy.ExitCodeFailedStartup, fmt.Errorf("--dsn: %w", err)
 	}
 	table, every, wait := flags.String("table"), flags.Duration("every"), flags.Duration("wait")
 	if every < 0 || wait < 0 {
 		return caddy.ExitCodeFailedStartup, errors.New("--every and --wait: a time below 0 is not allowed")
 	}
-	if err := (rulecache.Options{DSN: dsn, Expand: expandText, Table: table}).Validate(); err != nil {
+	if err := (rulecache.Options{DSN: dsn, Expand: expand, Table: table}).Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
-	tables, err := regions.NewTables(regions.Options{DSN: dsn, Expand: expandText, Schema: regionSchema(table)})
+	tables, err := regions.NewTables(regions.Options{DSN: dsn, Expand: expand, Schema: regions.SchemaOf(table)})
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}

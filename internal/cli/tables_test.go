@@ -1,4 +1,4 @@
-package ratelimit
+package cli
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 )
 
 // answersToPrint are answers of every kind, by the name of the file in
-// testdata/commands that shows how they are printed.
+// testdata that shows how they are printed.
 func answersToPrint() map[string]struct {
 	answer any
 	print  func(*bytes.Buffer, []byte) error
@@ -90,8 +90,8 @@ func answersToPrint() map[string]struct {
 	}
 }
 
-// TestCommandTables compares what people see with testdata/commands. To write the
-// files anew: RATELIMIT_UPDATE=1 go test -run TestCommandTables .
+// TestCommandTables compares what people see with testdata. To write the
+// files anew: RATELIMIT_UPDATE=1 go test -run TestCommandTables ./internal/cli
 func TestCommandTables(t *testing.T) {
 	t.Parallel()
 	for name, test := range answersToPrint() {
@@ -99,7 +99,7 @@ func TestCommandTables(t *testing.T) {
 		require.NoError(t, err)
 		var got bytes.Buffer
 		require.NoError(t, test.print(&got, body), name)
-		file := filepath.Join("testdata", "commands", name+".txt")
+		file := filepath.Join("testdata", name+".txt")
 		if os.Getenv("RATELIMIT_UPDATE") != "" {
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o750))
 			require.NoError(t, os.WriteFile(file, got.Bytes(), 0o600))

@@ -1,7 +1,8 @@
-package ratelimit
+package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ import (
 )
 
 // importCommand writes a file of rules into the table.
-func importCommand() *cobra.Command {
+func importCommand(expand expander) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import --dsn <url> [--table <name>] [--format csv|jsonl] [--delete-missing] [--yes] [--json] <file>|-",
 		Short: "Writes a file of rules into the table of rules, after showing what would change",
@@ -45,7 +46,7 @@ where something is wrong, and then nothing was written.`,
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process
-			return importRules(ctx, flags)
+			return importRules(ctx, flags, expand)
 		}),
 	}
 	cmd.Flags().String("dsn", "", "URL of the database; {env.NAME} and {file./path} in it are replaced, and keep a password out of the list of processes")
@@ -58,8 +59,8 @@ where something is wrong, and then nothing was written.`,
 }
 
 // importRules reads the file, compares it with the table and tells the outcome.
-func importRules(ctx context.Context, flags caddycmd.Flags) (int, error) {
-	options, err := importOptions(flags)
+func importRules(ctx context.Context, flags caddycmd.Flags, expand expander) (int, error) {
+	options, err := importOptions(flags, expand)
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
@@ -92,16 +93,16 @@ func exitCode(err error) int {
 }
 
 // importOptions reads the flags.
-func importOptions(flags caddycmd.Flags) (rulecache.ImportOptions, error) {
+func importOptions(flags caddycmd.Flags, expand expander) (rulecache.ImportOptions, error) {
 	options := rulecache.ImportOptions{DeleteMissing: flags.Bool("delete-missing"), Apply: flags.Bool("yes")}
 	dsn := flags.String("dsn")
 	if dsn == "" {
 		return options, errors.New("--dsn is needed: a URL such as postgres://user@127.0.0.1/gateway, or '{env.RULES_URL}'")
 	}
-	if _, err := expandText(dsn); err != nil {
+	if _, err := expand(dsn); err != nil {
 		return options, fmt.Errorf("--dsn: %w", err)
 	}
-	options.Options = rulecache.Options{DSN: dsn, Expand: expandText, Table: flags.String("table")}
+	options.Options = rulecache.Options{DSN: dsn, Expand: expand, Table: flags.String("table")}
 	return options, options.Options.Validate()
 }
 
@@ -178,4 +179,161 @@ func (p *importProgress) tell(step string, rules int) {
 		p.last = now
 		fmt.Fprintf(p.out, "%s: %d rules\n", step, rules)
 	}
+}
+
+// printBadLines lists the lines that are no rules; the error itself names only
+// the first.
+func printBadLines(out io.Writer, err error) {
+	bad, found := errors.AsType[*rulecache.ImportError](err)
+	if !found {
+		return
+	}
+	for _, line := range bad.Lines {
+		fmt.Fprintf(out, "line %d: %s\n", line.Line, line.Reason)
+	}
+	if more := bad.Count - len(bad.Lines); more > 0 {
+		fmt.Fprintf(out, "and %d more bad lines\n", more)
+	}
+	fmt.Fprintln(out, "nothing was written")
+}
+
+// printImport shows the differences as people read them.
+func printImport(out io.Writer, result *rulecache.ImportResult) {
+	counts := map[rulecache.ChangeKind]int{
+		rulecache.ChangeInsert: result.Inserted, rulecache.ChangeUpdate: result.Updated, rulecache.ChangeDelete: result.Deleted,
+	}
+	for i, change := range result.Changes {
+		fmt.Fprintf(out, "%s %s %s %s\n", changeSign(change.Kind), shownName(change.Pair.Tenant), shownName(change.Pair.Route), shownValues(change))
+		counts[change.Kind]--
+		if last := i == len(result.Changes)-1 || result.Changes[i+1].Kind != change.Kind; last && counts[change.Kind] > 0 {
+			fmt.Fprintf(out, "%s … and %d more\n", changeSign(change.Kind), counts[change.Kind])
+		}
+	}
+	fmt.Fprintf(out, "%d inserted, %d updated, %d deleted, %d unchanged, %d not in the file and kept\n",
+		result.Inserted, result.Updated, result.Deleted, result.Unchanged, result.Others)
+	switch {
+	case result.Differences() == 0:
+		fmt.Fprintln(out, "nothing to do")
+	case result.Applied:
+		fmt.Fprintln(out, "written")
+	default:
+		fmt.Fprintln(out, "nothing was written: run it again with --yes")
+	}
+}
+
+// warnOfManyRules tells of a table that gateways refuse whole unless they are
+// told to take it.
+func warnOfManyRules(out io.Writer, result *rulecache.ImportResult) {
+	if rows := result.Rows(); rows > rulecache.DefaultMaxRules {
+		fmt.Fprintf(out, "warning: the table then has %d rows, and a gateway refuses a table with more than its max_rules (by default %d)\n",
+			rows, rulecache.DefaultMaxRules)
+	}
+}
+
+func changeSign(kind rulecache.ChangeKind) string {
+	switch kind {
+	case rulecache.ChangeInsert:
+		return "+"
+	case rulecache.ChangeDelete:
+		return "-"
+	default:
+		return "~"
+	}
+}
+
+// shownName quotes a name where it could be mistaken, and could steer a terminal.
+func shownName(name string) string {
+	if quoted := fmt.Sprintf("%q", name); name == "" || strings.Contains(name, " ") || quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
+}
+
+// shownValues writes `capacity 10 -> 20` for an update, and `capacity 10` else.
+func shownValues(change rulecache.ImportChange) string {
+	shown := make([]string, 0, len(change.Values))
+	for _, value := range change.Values {
+		switch {
+		case change.Kind == rulecache.ChangeUpdate:
+			shown = append(shown, value.Column+" "+shownValue(value.Before)+" -> "+shownValue(value.After))
+		case value.Before != nil:
+			shown = append(shown, value.Column+" "+shownName(*value.Before))
+		case value.After != nil:
+			shown = append(shown, value.Column+" "+shownName(*value.After))
+		}
+	}
+	return strings.Join(shown, ", ")
+}
+
+func shownValue(value *string) string {
+	if value == nil {
+		return "NULL"
+	}
+	return shownName(*value)
+}
+
+// importReport is the JSON of an import.
+type importReport struct {
+	Applied   bool                `json:"applied"`
+	Inserted  int                 `json:"inserted"`
+	Updated   int                 `json:"updated"`
+	Deleted   int                 `json:"deleted"`
+	Unchanged int                 `json:"unchanged"`
+	Others    int                 `json:"others"`
+	Changes   []importChange      `json:"changes,omitempty"`
+	Error     string              `json:"error,omitempty"`
+	BadCount  int                 `json:"bad_count,omitempty"`
+	BadLines  []rulecache.BadLine `json:"bad_lines,omitempty"`
+}
+
+// importChange is the JSON of one row that differs.
+type importChange struct {
+	Change rulecache.ChangeKind `json:"change"`
+	Tenant string               `json:"tenant_id"`
+	Route  string               `json:"route_id"`
+	Before map[string]*string   `json:"before,omitempty"`
+	After  map[string]*string   `json:"after,omitempty"`
+}
+
+// printImportJSON prints the outcome for scripts.
+func printImportJSON(out io.Writer, result *rulecache.ImportResult, failure error) error {
+	report := importReport{}
+	if failure != nil {
+		report.Error = failure.Error()
+		if bad, found := errors.AsType[*rulecache.ImportError](failure); found {
+			report.BadCount, report.BadLines = bad.Count, bad.Lines
+		}
+	}
+	if result != nil {
+		report.Applied, report.Others = result.Applied, result.Others
+		report.Inserted, report.Updated, report.Deleted, report.Unchanged = result.Inserted, result.Updated, result.Deleted, result.Unchanged
+		for _, change := range result.Changes {
+			report.Changes = append(report.Changes, newImportChange(change))
+		}
+	}
+	text := json.NewEncoder(out)
+	text.SetIndent("", "  ")
+	if err := text.Encode(report); err != nil {
+		return fmt.Errorf("printing the outcome: %w", err)
+	}
+	return nil
+}
+
+func newImportChange(change rulecache.ImportChange) importChange {
+	shown := importChange{Change: change.Kind, Tenant: change.Pair.Tenant, Route: change.Pair.Route}
+	if change.Kind != rulecache.ChangeInsert {
+		shown.Before = map[string]*string{}
+	}
+	if change.Kind != rulecache.ChangeDelete {
+		shown.After = map[string]*string{}
+	}
+	for _, value := range change.Values {
+		if shown.Before != nil {
+			shown.Before[value.Column] = value.Before
+		}
+		if shown.After != nil {
+			shown.After[value.Column] = value.After
+		}
+	}
+	return shown
 }

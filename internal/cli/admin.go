@@ -1,4 +1,4 @@
-package ratelimit
+package cli
 
 import (
 	"encoding/json"
@@ -29,16 +29,18 @@ type adminCommand struct {
 	print func(w io.Writer, body []byte) error
 }
 
-// parameterFlags say what the parameters of the calls are.
-var parameterFlags = map[string]string{
-	"tenant": "the tenant, as clients send it; ~guest for the guests; - reads it from standard input, as with --stored and --key",
-	"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
-	"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
-	"ip":     "the IP address of a guest",
-	"route":  "the route",
-	"cost":   "what the request costs (default: what the handler says)",
-	"limit":  "how many to show at most",
-	"cursor": "where to go on: what the page before ended with",
+// parameterFlags says what the parameters of the calls are.
+func parameterFlags() map[string]string {
+	return map[string]string{
+		"tenant": "the tenant, as clients send it; ~guest for the guests; - reads it from standard input, as with --stored and --key",
+		"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
+		"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
+		"ip":     "the IP address of a guest",
+		"route":  "the route",
+		"cost":   "what the request costs (default: what the handler says)",
+		"limit":  "how many to show at most",
+		"cursor": "where to go on: what the page before ended with",
+	}
 }
 
 // adminCommands lists the commands.
@@ -81,8 +83,9 @@ func (c *adminCommand) cobra() *cobra.Command {
 		Use: c.name, Short: c.short, Long: c.long, Example: c.example, Args: flagsOnly,
 		RunE: caddycmd.WrapCommandFuncForCobra(c.run),
 	}
+	flags := parameterFlags()
 	for _, name := range c.call.Parameters {
-		cmd.Flags().String(name, "", parameterFlags[name])
+		cmd.Flags().String(name, "", flags[name])
 	}
 	cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
 	cmd.Flags().StringP("config", "c", "", "Configuration file (if --address is not used)")
