@@ -104,7 +104,7 @@ func labelsOf(text, metric string) (labels []string) {
 // that is not there, and where docs/observability.md leaves one out.
 func TestMetricsInPages(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"docs/observability.md", "examples/observability/alerts.yml", "examples/observability/alerts_test.yml", "examples/observability/dashboard.json", "docs/configuration.md", "docs/failure.md", "docs/rules.md", "docs/video.md"} {
+	for _, file := range []string{"docs/observability.md", "examples/observability/alerts.yml", "examples/observability/alerts_test.yml", "examples/observability/dashboard.json", "docs/directive.md", "docs/global-option.md", "docs/recipes.md", "docs/failure.md", "docs/rules.md", "docs/video.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range metricRE.FindAllString(string(text), -1) {
