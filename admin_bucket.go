@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
@@ -59,7 +60,7 @@ func waitMillis(d time.Duration) int64 {
 	if d == limit.Never {
 		return -1
 	}
-	return roundedUp(d, time.Millisecond)
+	return headers.RoundedUp(d, time.Millisecond)
 }
 
 // price is what the request that is asked about costs: where the handler reads it
@@ -120,12 +121,11 @@ func answerTop(_ context.Context, app *App, q *adminapi.Query) (any, error) {
 	if err != nil {
 		return nil, badQuery(err)
 	}
-	top := app.memory.top
-	buckets, since := top.list(int(most))
-	answer := &adminapi.Top{Since: since.UTC(), Seconds: top.now().Sub(since).Seconds(), Buckets: make([]adminapi.TopBucket, 0, len(buckets))}
+	buckets, since, counted := app.memory.top.List(int(most))
+	answer := &adminapi.Top{Since: since.UTC(), Seconds: counted.Seconds(), Buckets: make([]adminapi.TopBucket, 0, len(buckets))}
 	for _, b := range buckets {
 		answer.Buckets = append(answer.Buckets, adminapi.TopBucket{
-			Tenant: b.tenant, Stored: adminapi.StoredName(b.tenant, b.key.Tenant), Key: b.key.Tenant, Route: b.zone, Refused: b.refused, Over: b.over,
+			Tenant: b.Tenant, Stored: adminapi.StoredName(b.Tenant, b.Key.Tenant), Key: b.Key.Tenant, Route: b.Zone, Refused: b.Count, Over: b.Over,
 		})
 	}
 	return answer, nil

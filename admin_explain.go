@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
@@ -187,7 +188,7 @@ func ended(means standing, shadow bool) adminapi.Next {
 // next tells what ServeHTTP would do with the visitor's next request, in the same
 // steps, and takes nothing.
 func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
-	current, cost := new(answer), e.price()
+	current, cost := new(verdict), e.price()
 	for _, zone := range e.zones() {
 		rule := zone.rule(who.rules, e.rules)
 		switch rule.Mode {
@@ -202,7 +203,8 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 	if len(current.charges) == 0 {
 		return adminapi.Next{Outcome: outcomeWords[outcomeUnlimited], Status: http.StatusOK}
 	}
-	if err := e.foresee(ctx, current.charges, cost); err != nil {
+	wanted := limit.Request{Cost: cost, Count: 1, Local: e.rules.ignorant()}
+	if err := e.handler.decide(current.charges, wanted, e.handler.foreseeing(ctx)); err != nil {
 		return adminapi.Next{Outcome: adminapi.OutcomeUnknown, Cost: cost}
 	}
 	return e.told(current, cost)
@@ -217,31 +219,8 @@ func (e *explanation) zones() []*zone {
 	return e.handler.zones
 }
 
-// foresee is Handler.decide, which it must agree with, without taking anything.
-func (e *explanation) foresee(ctx context.Context, charges []charge, cost int64) error {
-	wanted := limit.Request{
-		Cost: payable(charges, cost), Count: 1, Deadline: e.handler.deadline(charges), Local: e.rules.ignorant(),
-	}
-	var possible bool
-	if wanted.Buckets, possible = enforcedBuckets(charges, nil, wanted.Cost); !possible {
-		return nil
-	}
-	if len(wanted.Buckets) > 0 {
-		decision, err := limit.Foresee(ctx, e.app.limiter, wanted)
-		if err != nil {
-			return err
-		}
-		if noteEnforced(charges, decision); decision.Granted < 1 {
-			return nil
-		}
-	}
-	return askShadows(charges, wanted, cost, func(wanted limit.Request) (limit.Decision, error) {
-		return limit.Foresee(ctx, e.app.limiter, wanted)
-	})
-}
-
 // told is what a decided request is told.
-func (e *explanation) told(current *answer, cost int64) adminapi.Next {
+func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
 	violated := current.violated(0)
 	if violated < 0 {
 		current.showNearest(0, headerStyle{})
@@ -261,7 +240,7 @@ func (e *explanation) told(current *answer, cost int64) adminapi.Next {
 	}
 	next.Status = http.StatusTooManyRequests
 	if wait := about.state.RetryAfter; wait != limit.Never {
-		seconds := max(1, wholeSeconds(wait))
+		seconds := max(1, headers.WholeSeconds(wait))
 		next.RetryAfter = &seconds
 	}
 	return next

@@ -114,7 +114,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"cost":            {parse: h.parseCost},
 		"shadow":          {parse: flag(&h.Shadow)},
 		"limit":           {parse: h.parseLimit, repeats: true},
-		"algorithm":       {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
+		"algorithm":       {parse: word(&h.Algorithm, algorithmWords()...).read},
 		"headers":         {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
 		"log_key":         {parse: h.parseLogKey(&keys), repeats: true},
 		"log_all":         {parse: flag(&h.LogAll)},
@@ -134,6 +134,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return d.Err("the option log_key stands here twice")
 	}
 	return located(d, h.checkMixed())
+}
+
+func algorithmWords() []string {
+	return []string{limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()}
 }
 
 // parseLogKey also counts, because caddy-ratelimit accepts the option twice.

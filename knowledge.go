@@ -1,13 +1,18 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
@@ -147,6 +152,64 @@ func (a *App) tellDeciding(told string) string {
 	return now
 }
 
+// staleAfter is how many refresh intervals may pass without PostgreSQL having
+// confirmed the rules before they are called stale.
+const staleAfter = 3
+
+// staleness notices that rules have not been confirmed for too long, once, until
+// they are confirmed again.
+type staleness struct {
+	age  func() time.Duration // of the rules
+	most time.Duration
+	tell func(age time.Duration)
+	told bool
+}
+
+// look is called now and then.
+func (s *staleness) look() {
+	age := s.age()
+	stale := age > s.most
+	if stale && !s.told {
+		s.tell(age)
+	}
+	s.told = stale
+}
+
+// start looks, until stop is called.
+func (s *staleness) start() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(max(s.most/10, time.Second/4))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.look()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// watchRules tells when the rules have become stale, until stop is called.
+func (a *App) watchRules() (stop func()) {
+	s := staleness{
+		age:  func() time.Duration { return a.source.Status().Age },
+		most: staleAfter * cmp.Or(time.Duration(a.Rules.Refresh), rulecache.DefaultRefresh),
+		tell: func(age time.Duration) {
+			a.logger.Warn("PostgreSQL: rules are stale", zap.Duration("age", age))
+			a.tellChange(rulesStaleEvent, map[string]any{"age": age})
+		},
+	}
+	return s.start()
+}
+
 // ignorantDesc tells of a gateway that does not know what it would have to.
 var ignorantDesc = stateDesc("ignorant", "Whether this gateway decides by itself, whatever the fallback is, because it does not know the rules or its region's share: 1, or 0.")
 
@@ -160,4 +223,57 @@ func (a *App) collectKnowledge(gauge func(desc *prometheus.Desc, value float64, 
 		ignorant = 1
 	}
 	gauge(ignorantDesc, ignorant)
+}
+
+// A stray rule is one for a route that no handler of this gateway has: mostly a
+// slip, and no error, because other gateways may read the same rules.
+
+// strays counts the stray rules of one snapshot, each time it is another one.
+type strays struct {
+	mu    sync.Mutex
+	of    *rulecache.Snapshot
+	count int
+}
+
+// isStray reports whether no handler has the route of a rule.
+func (a *App) isStray(route string) bool {
+	return route != rulecache.Wildcard && a.layouts[route] == nil
+}
+
+// strayRules counts the stray rules, static ones and those of PostgreSQL.
+func (a *App) strayRules() int {
+	a.strays.mu.Lock()
+	defer a.strays.mu.Unlock()
+	if loaded := a.loadedRules(); loaded != a.strays.of {
+		a.strays.of, a.strays.count = loaded, 0
+		for pair := range loaded.All() {
+			if a.isStray(pair.Route) {
+				a.strays.count++
+			}
+		}
+	}
+	count := a.strays.count
+	for i := range a.StaticRules {
+		if a.isStray(a.StaticRules[i].Route) {
+			count++
+		}
+	}
+	return count
+}
+
+// warnOfStrays tells of static rules for routes that no handler has. All handlers
+// are there when the app starts.
+func (a *App) warnOfStrays() {
+	routes := slices.Sorted(maps.Keys(a.layouts))
+	for i := range a.StaticRules {
+		route := a.StaticRules[i].Route
+		if !a.isStray(route) {
+			continue
+		}
+		fields := []zap.Field{zap.Int("static_rule", i), zap.String("route", route)}
+		if meant := limit.Nearest(route, routes...); meant != "" {
+			fields = append(fields, zap.String("did_you_mean", meant))
+		}
+		a.logger.Warn("a static rule is for a route that no rate_limit has, so it counts for nobody", fields...)
+	}
 }

@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -119,7 +118,7 @@ type Handler struct {
 	LogAll bool `json:"log_all,omitempty"`
 
 	// What is read of caddy-ratelimit's own configuration.
-	Zones
+	Compat
 
 	ctx      caddy.Context
 	app      *App
@@ -190,7 +189,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	started := sinceStart()
-	current := answerOf(r)
+	current := verdictOf(r)
 	if current.closed {
 		return current.pass(w, r, next)
 	}
@@ -230,7 +229,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
+	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
+	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
 	}
 	current.publish()
@@ -255,10 +255,10 @@ func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet)
 	return h.identity.of(r, repl, rules)
 }
 
-// charge adds to the answer the buckets that the request is held to, but for
+// charge adds to the verdict the buckets that the request is held to, but for
 // those that it was held to before. An error turns the request away, and comes
 // with the zone and the status.
-func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) (*zone, int, error) {
+func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules ruleSet) (*zone, int, error) {
 	var free []*zone
 	for _, zone := range h.zones {
 		if !zone.matches(r) {
@@ -311,20 +311,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 func (h *Handler) countAll(what outcome) {
 	for _, zone := range h.zones {
 		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// headerStyle returns what the words of the options mean, the app's where the
-// handler has none.
-func (h *Handler) headerStyle() headerStyle {
-	word := cmp.Or(h.Headers, h.app.Headers)
-	if word == "" && len(h.RateLimits) > 0 {
-		word = headersOff // caddy-ratelimit sends none
-	}
-	return headerStyle{
-		legacy: word == "" || word == headersLegacy || word == headersBoth,
-		ietf:   word == headersIETF || word == headersBoth,
-		epoch:  h.app.Reset == resetEpoch,
 	}
 }
 

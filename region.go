@@ -163,33 +163,6 @@ func (s *ruleSet) inForce(key limit.Key, rule limit.Rule) limit.Rule {
 	return rule
 }
 
-// payable returns what a request costs each of the enforced buckets, which give a
-// region's share of their limits: a cost above a share is that whole share, so that
-// it does not become impossible. One above a whole limit stays as it is, and is
-// refused for good.
-func payable(charges []charge, cost int64) int64 {
-	price := cost
-	for i := range charges {
-		c := &charges[i]
-		if !c.enforced() {
-			continue
-		}
-		if cost > c.whole {
-			return cost
-		}
-		price = c.payable(price)
-	}
-	return price
-}
-
-// payable is the same of one bucket.
-func (c *charge) payable(cost int64) int64 {
-	if cost > c.whole {
-		return cost
-	}
-	return min(cost, c.bucket.Rule.Capacity)
-}
-
 // countDemand notes what a request asks of its buckets. A cost over the whole
 // limit is no demand: no share would grant it, and a client that makes it up must
 // not draw all shares to its region.

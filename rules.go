@@ -1,16 +1,20 @@
 package ratelimit
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -227,3 +231,64 @@ func newLimits(limits []Limit, routes []string, defaults limit.Rule) (map[string
 	}
 	return byRoute, nil
 }
+
+// Prefetch is how many tokens may be taken ahead: a whole number from 0 to
+// 100,000, or `auto`. Blank is what the handler says. JSON may have a number.
+type Prefetch string
+
+// prefetchAuto takes as many ahead as the measured demand asks for.
+const prefetchAuto = "auto"
+
+// UnmarshalJSON reads a text or a number.
+func (p *Prefetch) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	if unquoted, err := strconv.Unquote(string(text)); err == nil {
+		*p = Prefetch(unquoted)
+		return nil
+	}
+	if _, err := strconv.ParseInt(string(text), 10, 64); err != nil {
+		return errors.New("prefetch: allowed are a whole number and \"auto\"")
+	}
+	*p = Prefetch(text)
+	return nil
+}
+
+// rule returns the number that a limit.Rule has, 0 where p is blank.
+func (p Prefetch) rule() (int32, error) {
+	switch p {
+	case "":
+		return 0, nil
+	case prefetchAuto:
+		return limit.PrefetchAuto, nil
+	case "0":
+		return limit.PrefetchOff, nil
+	}
+	n, err := strconv.ParseInt(string(p), 10, 32)
+	if err != nil || n < 0 || n > limit.MaxPrefetch {
+		return 0, fmt.Errorf("prefetch: %q is neither a whole number from 0 to %d nor auto", string(p), limit.MaxPrefetch)
+	}
+	return int32(n), nil
+}
+
+// ruleStorage keeps the last good rules in Caddy's storage, so that a gateway
+// that starts while PostgreSQL is down has rules.
+type ruleStorage struct {
+	storage certmagic.Storage
+	key     string
+}
+
+// Load returns what was saved, and an error that wraps fs.ErrNotExist if nothing was.
+func (s ruleStorage) Load(ctx context.Context) ([]byte, error) { return s.storage.Load(ctx, s.key) }
+
+// Save replaces what was saved.
+func (s ruleStorage) Save(ctx context.Context, value []byte) error {
+	return s.storage.Store(ctx, s.key, value)
+}
+
+// Interface guards
+var (
+	_ rulecache.Store = ruleStorage{}
+	_ regions.Store   = ruleStorage{}
+)

@@ -40,6 +40,8 @@ func arrows() map[string][]string {
 		"internal/adminapi":             {"limit"},
 		"internal/bounded":              {},
 		"internal/cli":                  {"internal/adminapi", "limit", "regions", "rulecache"},
+		"internal/headers":              {"limit"},
+		"internal/hot":                  {"limit"},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
 		"internal/servertest":           {},

@@ -1,4 +1,4 @@
-package ratelimit
+package headers
 
 import (
 	"errors"
@@ -21,9 +21,9 @@ type policyState struct {
 	state limit.State
 }
 
-func quotasAs(all []policyState) (quotas []quota) {
+func quotasAs(all []policyState) (quotas []Quota) {
 	for _, of := range all {
-		quotas = append(quotas, quota{name: of.name, rule: of.rule, held: of.rule, state: of.state})
+		quotas = append(quotas, Quota{Name: of.name, Rule: of.rule, Held: of.rule, State: of.state})
 	}
 	return quotas
 }
@@ -99,8 +99,8 @@ func TestFields(t *testing.T) {
 			`"a \"b\" \\c";r=0, "%C3%A9%00%0A%7F~ %";r=0, "";r=0`,
 		},
 	} {
-		require.Equal(t, test.policy, policyField(quotasAs(test.quotas)), name)
-		require.Equal(t, test.limit, limitField(quotasAs(test.quotas)), name)
+		require.Equal(t, test.policy, Policy(quotasAs(test.quotas)), name)
+		require.Equal(t, test.limit, Limit(quotasAs(test.quotas)), name)
 		for _, field := range []string{test.policy, test.limit} {
 			if field != "" {
 				_, err := parseList(field)
@@ -113,8 +113,8 @@ func TestFields(t *testing.T) {
 // TestFieldsAllocateTheirTextAlone holds the cost on the hot path.
 func TestFieldsAllocateTheirTextAlone(t *testing.T) {
 	all := quotasAs([]policyState{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}})
-	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = policyField(all) }), 0)
-	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = limitField(all) }), 0)
+	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = Policy(all) }), 0)
+	require.InDelta(t, 1, testing.AllocsPerRun(100, func() { _ = Limit(all) }), 0)
 }
 
 // FuzzFields holds the fields to the grammar and the numbers to their bounds,
@@ -127,9 +127,9 @@ func FuzzFields(f *testing.F) {
 		rule := limit.Rule{Capacity: 200, WindowMillis: 1500}
 		state := limit.State{Remaining: remaining, RetryAfter: time.Duration(min(retry, int64(limit.MaxWindow)))}
 		all := quotasAs([]policyState{{first, rule, state}, {second, rule, limit.State{Remaining: 200}}})
-		policies, err := parseList(policyField(all))
+		policies, err := parseList(Policy(all))
 		require.NoError(t, err)
-		limits, err := parseList(limitField(all))
+		limits, err := parseList(Limit(all))
 		require.NoError(t, err)
 		require.Len(t, limits, len(policies))
 		if first != second {
@@ -260,7 +260,38 @@ func BenchmarkFields(b *testing.B) {
 	all := quotasAs([]policyState{{"create-order", limit.Rule{Capacity: 200, WindowMillis: 2000}, limit.State{Remaining: 152}}})
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = policyField(all)
-		_ = limitField(all)
+		_ = Policy(all)
+		_ = Limit(all)
+	}
+}
+
+// TestH9Until sees t for each algorithm: never 0 while less is left than there may be.
+func TestH9Until(t *testing.T) {
+	t.Parallel()
+	bucket := limit.Rule{Algorithm: limit.TokenBucket, Capacity: 10, Refill: 0.1, WindowMillis: 100_000}
+	log := limit.Rule{Algorithm: limit.SlidingWindowLog, Capacity: 10, Refill: 0.1, WindowMillis: 100_000}
+	state := func(remaining int64, retry, reset time.Duration) limit.State {
+		return limit.State{Remaining: remaining, RetryAfter: retry, ResetAfter: reset}
+	}
+	for name, test := range map[string]struct {
+		rule  limit.Rule
+		state limit.State
+		want  int64 // 0: none
+	}{
+		"one more token":                {bucket, state(7, 0, 24*time.Second), 4},
+		"the last one":                  {bucket, state(9, 0, 100*time.Millisecond), 1},
+		"a full bucket":                 {bucket, state(10, 0, 0), 0},
+		"an empty one":                  {bucket, state(0, 3*time.Second, 93*time.Second), 3},
+		"more than one is missing":      {bucket, state(2, 25*time.Second, 75*time.Second), 5},
+		"never":                         {bucket, state(10, limit.Never, 0), 0},
+		"a log with room":               {log, state(4, 0, 90*time.Second), 90},
+		"a log without":                 {log, state(0, 7*time.Second, 90*time.Second), 7},
+		"a log with less than the cost": {log, state(2, 8*time.Second, 90*time.Second), 8},
+		"a full log":                    {log, state(10, 0, 0), 0},
+	} {
+		q := Quota{Rule: test.rule, Held: test.rule, State: test.state}
+		seconds, found := q.UntilMore()
+		require.Equal(t, test.want != 0, found, name)
+		require.Equal(t, test.want, seconds, name)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,14 +14,17 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
 )
 
 // decidedAs is an answer about one bucket, of 5 tokens.
-func decidedAs(what outcome, state limit.State) *answer {
-	a := new(answer)
+func decidedAs(what outcome, state limit.State) *verdict {
+	a := new(verdict)
 	a.add(charge{
 		zone: &zone{name: "api"}, tenant: "shop-a", bucket: limit.Bucket{Rule: limit.Rule{Capacity: 5}},
 		state: state, source: limit.SourceRedis, outcome: what,
@@ -42,10 +46,10 @@ func TestFinding(t *testing.T) {
 	named["tenant"] = "shop-a"
 	byNobody := decidedAs(outcomeAllowed, limit.State{})
 	byNobody.charges[0].source = limit.SourceNone
-	turned := new(answer)
+	turned := new(verdict)
 	turned.turnAway(outcomeUnauthorized, &zone{name: "api"})
 	tests := map[string]struct {
-		answer *answer
+		answer *verdict
 		want   map[string]any
 	}{
 		"granted":        {decidedAs(outcomeGranted, limit.State{Remaining: 4}), decided("granted", 4, 0)},
@@ -55,7 +59,7 @@ func TestFinding(t *testing.T) {
 		"log_key":        {withTenant, named},
 		"fallback allow": {byNobody, map[string]any{"outcome": "allowed", "route": "api", "source": "none"}},
 		"turned away":    {turned, map[string]any{"outcome": "unauthorized", "route": "api"}},
-		"nothing":        {new(answer), map[string]any{}},
+		"nothing":        {new(verdict), map[string]any{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,6 +85,7 @@ type recording struct {
 }
 
 func (*recording) IsRecording() bool { return true }
+
 func (s *recording) SetAttributes(added ...attribute.KeyValue) {
 	s.attributes = append(s.attributes, added...)
 }
@@ -142,5 +147,81 @@ func BenchmarkAnnotate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		a.annotate(ctx)
+	}
+}
+
+// TestRefusals samples the log by bucket and minute.
+func TestRefusals(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	r := newRefusals(zap.New(core))
+	now := time.Now()
+	key := limit.Key{Tenant: "t1", Route: "a"}
+	said := refusal{zone: "a", source: limit.SourceRedis, wait: time.Second}
+	for range 100 {
+		r.noteAt(now, key, said)
+	}
+	r.drain()
+	require.Equal(t, 1, logs.Len())
+	r.noteAt(now.Add(time.Minute), key, said)
+	r.drain()
+	require.Equal(t, 3, logs.Len(), "the count of the first minute, and the first of the next")
+	require.EqualValues(t, 99, logs.All()[1].ContextMap()["refused"])
+	r.flush(now.Add(90*time.Second), false)
+	require.Equal(t, 3, logs.Len(), "the minute is not over, and there is nothing to count")
+	r.noteAt(now.Add(61*time.Second), key, said)
+	r.flush(now.Add(3*time.Minute), false)
+	require.Equal(t, 4, logs.Len())
+	require.Contains(t, logs.All()[0].ContextMap(), "wait")
+	said.wait = limit.Never
+	r.noteAt(now.Add(4*time.Minute), key, said)
+	r.drain()
+	require.NotContains(t, logs.All()[4].ContextMap(), "wait", "no wait helps")
+}
+
+// TestH8Refusals floods the log, whose sink takes nothing, with more buckets than it
+// samples: each refusal is a line of its bucket, in a count of its bucket, or among
+// the others.
+func TestH8Refusals(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ buckets, perZone int }{"2,000": {2000, 10}, "over the bound": {20_000, 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			core, logs := observer.New(zap.InfoLevel)
+			r := newRefusals(zap.New(core))
+			now := time.Now()
+			for range test.perZone {
+				for i := range test.buckets {
+					tenant := strconv.Itoa(i)
+					r.noteAt(now, limit.Key{Tenant: tenant, Route: "a"}, refusal{zone: "a", tenant: tenant})
+				}
+			}
+			require.Zero(t, logs.Len(), "no request waits for the log")
+			r.drain()
+			r.flush(now.Add(time.Minute), false)
+			r.flush(now.Add(time.Minute), true)
+			sum, others, seen := int64(0), int64(0), map[string]int64{}
+			for _, line := range logs.All() {
+				said := line.ContextMap()
+				refused, counted := said["refused"].(int64)
+				if !counted {
+					refused = 1
+				}
+				sum += refused
+				if line.Message == refusedOthers {
+					others += refused
+				} else {
+					seen[said["key"].(string)] += refused
+				}
+			}
+			require.EqualValues(t, test.buckets*test.perZone, sum)
+			for tenant, refused := range seen {
+				require.LessOrEqual(t, refused, int64(test.perZone), "tenant %s has another's count", tenant)
+			}
+			require.LessOrEqual(t, len(seen), hot.Buckets)
+			if test.buckets == 2000 {
+				require.Len(t, seen, 2000, "each tenant is named")
+				require.LessOrEqual(t, others, int64(1000), "only what had no room among the lines")
+			}
+		})
 	}
 }

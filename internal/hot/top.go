@@ -1,4 +1,4 @@
-package ratelimit
+package hot
 
 import (
 	"cmp"
@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
-	"github.com/caddygate/ratelimit/rulecache"
 )
 
-// top finds the buckets that refused most in the last minute. It is the
+// Top finds the buckets that refused most in the last minute. It is the
 // space-saving sketch of Metwally, Agrawal and El Abbadi (Efficient Computation of
 // Frequent and Top-k Elements in Data Streams, 2005) for each span of ten seconds,
 // split into shards by bucket so that floods of different buckets do not meet at
@@ -20,8 +19,9 @@ import (
 // least, and its count along, which is by how much its own may be too high. So a
 // bucket with more than one in topCounters of a shard's refusals is never missed,
 // whatever else floods. All is about 300 KB, 800 KB at most, made when it is needed.
-type top struct {
+type Top struct {
 	now    func() time.Time
+	named  func(tenant string) bool
 	seed   maphash.Seed
 	shards [topShards]topShard
 }
@@ -51,33 +51,48 @@ type topCounts struct {
 	number  int64 // of the span
 	size    int
 	hashes  [topCounters]uint64
-	buckets [topCounters]refusedBucket
+	buckets [topCounters]Refused
 }
 
-// refusedBucket is a bucket that refused.
-type refusedBucket struct {
-	key     limit.Key
-	zone    string
-	tenant  string // as placeholders tell it, or where that is long as keys have it
-	refused int64  // at most
-	over    int64  // by how much refused may be too high
+// Refused is a bucket that refused.
+type Refused struct {
+	Key    limit.Key
+	Zone   string
+	Tenant string // as placeholders tell it, or where that is long as keys have it
+	Count  int64  // of refusals, at most
+	Over   int64  // by how much Count may be too high
 }
 
-func newTop(now func() time.Time) *top { return &top{now: now, seed: maphash.MakeSeed()} }
+// NewTop returns a list that is empty. A long tenant is kept as it was sent if named
+// says that rules may name it.
+func NewTop(now func() time.Time, named func(tenant string) bool) *Top {
+	return &Top{now: now, named: named, seed: maphash.MakeSeed()}
+}
 
-// note counts a refusal by the charge's bucket.
-func (t *top) note(c *charge) {
-	hash := maphash.Comparable(t.seed, c.bucket.Key)
+// Note counts a refusal by the bucket, of the zone and of the tenant as it is told.
+func (t *Top) Note(key limit.Key, zone, tenant string) {
+	hash := maphash.Comparable(t.seed, key)
 	number := spanOf(t.now())
 	shard := &t.shards[hash%topShards]
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	counts := shard.span(number)
-	if b := counts.bucket(hash, c.bucket.Key); b != nil {
-		b.refused++
+	if b := counts.bucket(hash, key); b != nil {
+		b.Count++
 		return
 	}
-	counts.replaceLeast(hash, c)
+	counts.replaceLeast(hash, t.kept(key, zone, tenant))
+}
+
+// kept is what is kept of a bucket. Its names may be parts of a request's buffer, so
+// they are copied.
+func (t *Top) kept(key limit.Key, zone, tenant string) Refused {
+	key.Tenant = strings.Clone(key.Tenant)
+	b := Refused{Key: key, Zone: zone, Tenant: key.Tenant}
+	if tenant != key.Tenant && (len(tenant) <= longestShown || t.named(tenant)) {
+		b.Tenant = strings.Clone(tenant)
+	}
+	return b
 }
 
 // spanOf is the number of the span that a time is in.
@@ -96,64 +111,60 @@ func (s *topShard) span(number int64) *topCounts {
 }
 
 // bucket returns the bucket's counter, or nil.
-func (c *topCounts) bucket(hash uint64, key limit.Key) *refusedBucket {
+func (c *topCounts) bucket(hash uint64, key limit.Key) *Refused {
 	for i, known := range c.hashes[:c.size] {
-		if known == hash && c.buckets[i].key == key {
+		if known == hash && c.buckets[i].Key == key {
 			return &c.buckets[i]
 		}
 	}
 	return nil
 }
 
-// replaceLeast counts a bucket that has no counter. Its names may be parts of a
-// request's buffer, so they are copied.
-func (c *topCounts) replaceLeast(hash uint64, said *charge) {
-	at, over := c.size, int64(0)
+// replaceLeast counts a bucket that has no counter.
+func (c *topCounts) replaceLeast(hash uint64, b Refused) {
+	at := c.size
 	if c.size < topCounters {
 		c.size++
 	} else {
 		at = c.least()
-		over = c.buckets[at].refused
+		b.Over = c.buckets[at].Count
 	}
-	key := said.bucket.Key
-	key.Tenant = strings.Clone(key.Tenant)
-	b := refusedBucket{key: key, zone: said.zone.name, tenant: key.Tenant, refused: over + 1, over: over}
-	if said.tenant != key.Tenant && (len(said.tenant) <= longestShown || rulecache.MayName(said.tenant)) {
-		b.tenant = strings.Clone(said.tenant)
-	}
+	b.Count = b.Over + 1
 	c.hashes[at], c.buckets[at] = hash, b
 }
 
 func (c *topCounts) least() int {
 	least := 0
 	for i := range c.buckets {
-		if c.buckets[i].refused < c.buckets[least].refused {
+		if c.buckets[i].Count < c.buckets[least].Count {
 			least = i
 		}
 	}
 	return least
 }
 
-// list returns the buckets that refused most, most at most of them, and since when
-// they were counted: a minute, and what the span under way has.
-func (t *top) list(most int) (buckets []refusedBucket, since time.Time) {
-	number := spanOf(t.now())
-	all := map[limit.Key]refusedBucket{}
+// List returns the buckets that refused most, most at most of them, and since when and
+// for how long they were counted: a minute, and what the span under way has.
+func (t *Top) List(most int) (buckets []Refused, since time.Time, counted time.Duration) {
+	now := t.now()
+	number := spanOf(now)
+	all := map[limit.Key]Refused{}
 	for i := range t.shards {
 		t.shards[i].addTo(all, number)
 	}
 	for _, b := range all {
 		buckets = append(buckets, b)
 	}
-	slices.SortFunc(buckets, func(a, b refusedBucket) int {
-		return cmp.Or(cmp.Compare(b.refused, a.refused), cmp.Compare(a.zone, b.zone), cmp.Compare(a.key.Tenant, b.key.Tenant))
+	slices.SortFunc(buckets, func(a, b Refused) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Key.Tenant, b.Key.Tenant))
 	})
 	oldest := number - topSpans + 1
-	return buckets[:min(len(buckets), most)], time.Unix(0, oldest*int64(topSpan))
+	since = time.Unix(0, oldest*int64(topSpan))
+	return buckets[:min(len(buckets), most)], since, now.Sub(since)
 }
 
 // addTo adds up the counts of all spans that are not over for longer than a minute.
-func (s *topShard) addTo(all map[limit.Key]refusedBucket, number int64) {
+func (s *topShard) addTo(all map[limit.Key]Refused, number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, counts := range s.spans {
@@ -161,10 +172,10 @@ func (s *topShard) addTo(all map[limit.Key]refusedBucket, number int64) {
 			continue
 		}
 		for _, b := range counts.buckets[:counts.size] {
-			sum := all[b.key]
-			b.refused += sum.refused
-			b.over += sum.over
-			all[b.key] = b
+			sum := all[b.Key]
+			b.Count += sum.Count
+			b.Over += sum.Over
+			all[b.Key] = b
 		}
 	}
 }

@@ -2,9 +2,9 @@ package ratelimit
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -12,7 +12,37 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/headers"
 )
+
+// TestRefusedErrorIsLikeCaddys: handle_errors and logs find in it what they find
+// in an error that Caddy makes.
+func TestRefusedErrorIsLikeCaddys(t *testing.T) {
+	ours, caddys := error(refusedError()), error(caddyhttp.Error(http.StatusTooManyRequests, errExceeded))
+	require.ErrorIs(t, ours, errExceeded)
+	var our, caddy caddyhttp.HandlerError
+	require.ErrorAs(t, ours, &our)
+	require.ErrorAs(t, caddys, &caddy)
+	require.Equal(t, caddy.StatusCode, our.StatusCode)
+	require.Len(t, our.ID, len(caddy.ID))
+	require.NotEqual(t, our.ID, refusedError().ID)
+	require.Regexp(t, `^\S+ \([a-z_]+\.go(:\d+)?\)$`, our.Trace)
+	require.Regexp(t, `^\S+ \([a-z_]+\.go(:\d+)?\)$`, caddy.Trace)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { ours = refusedError() }), 2.0)
+}
+
+func TestErrorIDsAreWords(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "aaaaaaaaa", errorID(0))
+	seen := make(map[string]bool)
+	for range 1000 {
+		id := errorID(rand.Uint64())
+		require.Regexp(t, `^[a-km-np-z2-9]{9}$`, id)
+		seen[id] = true
+	}
+	require.Len(t, seen, 1000)
+}
 
 func init() {
 	caddy.RegisterModule(refuser{})
@@ -60,7 +90,7 @@ func server(t *testing.T, sites string) *caddyhttp.Server {
 // TestProblemWhereNoRouteRenders sees which refusals get the document: those
 // that no error route answers, as Caddy itself finds out.
 func TestProblemWhereNoRouteRenders(t *testing.T) {
-	const document = problemStart + `"a"]}` + "\n"
+	document := string(headers.Problem([]string{"a"}))
 	tests := map[string]struct{ sites, url, body string }{
 		"no error route":             {"http://a {\ntest_refuse a\n}", "http://a/", document},
 		"a page":                     {"http://a {\ntest_refuse a\nhandle_errors {\nrespond page\n}\n}", "http://a/", "page"},
@@ -88,9 +118,9 @@ func TestProblemWhereNoRouteRenders(t *testing.T) {
 			require.Equal(t, test.body, w.Body.String())
 			if test.body == document {
 				require.Equal(t, http.StatusTooManyRequests, w.Code)
-				require.Equal(t, problemMedia, w.Header().Get("Content-Type"))
+				require.Equal(t, headers.ProblemMedia, w.Header().Get("Content-Type"))
 			} else {
-				require.NotEqual(t, problemMedia, w.Header().Get("Content-Type"))
+				require.NotEqual(t, headers.ProblemMedia, w.Header().Get("Content-Type"))
 			}
 			require.Equal(t, "7", w.Header().Get("Retry-After"))
 		})
@@ -131,76 +161,10 @@ func TestProblemDocument(t *testing.T) {
 func TestProblemOutsideAServer(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-	r.Header.Set("Accept", problemMedia)
+	r.Header.Set("Accept", headers.ProblemMedia)
 	w := httptest.NewRecorder()
 	require.False(t, refuseWithProblem(w, r, []string{"a"}))
 	require.Empty(t, w.Header())
-}
-
-func TestWantsProblem(t *testing.T) {
-	t.Parallel()
-	for accept, want := range map[string]bool{
-		"":                                                 false,
-		"*/*":                                              false,
-		"application/*":                                    false,
-		"application/json":                                 false,
-		"application/problem+xml":                          false,
-		"application/problem+json":                         true,
-		"Application/Problem+JSON":                         true,
-		" application/problem+json ;q=1":                   true,
-		"application/problem+json;q=0":                     false,
-		"application/problem+json;q=0.":                    false,
-		"application/problem+json;q=0.000":                 false,
-		"application/problem+json;q=0.001":                 true,
-		"application/problem+json;q=.5":                    false,
-		"application/problem+json;q=0.0001":                false,
-		"application/problem+json;q=1":                     true,
-		"application/problem+json;q=1.":                    true,
-		"application/problem+json;q=1.000":                 true,
-		"application/problem+json;q=1.001":                 false,
-		"application/problem+json;q=2":                     false,
-		"application/problem+json;q=-1":                    false,
-		"application/problem+json;q=":                      false,
-		"application/problem+json;q":                       false,
-		"application/problem+json;q=0x1":                   false,
-		"application/problem+json; Q = 0.5":                true,
-		"application/problem+json;charset=utf-8":           true,
-		`application/problem+json;x="a;q=0";q=1`:           true,
-		`application/problem+json;x="a,\";";q=0`:           false,
-		"text/html,application/problem+json":               true,
-		"text/html;q=0.9 , application/problem+json;q=0.1": true,
-		"application/problem+json;q=0, text/html;q=1":      false,
-		`text/html;x="application/problem+json"`:           false,
-		`text/html;x=",application/problem+json,"`:         false,
-		`text/html;x="\",application/problem+json`:         false,
-		"application/problem+jsonx":                        false,
-		"application/problem+json/":                        false,
-		",,;;,application/problem+json":                    true,
-	} {
-		require.Equal(t, want, wantsProblem([]string{accept}), accept)
-		require.Equal(t, want, wantsProblem([]string{"text/plain", accept, "*/*"}), "%s, on a line of its own", accept)
-	}
-	require.False(t, wantsProblem(nil))
-}
-
-func FuzzWantsProblem(f *testing.F) {
-	f.Add(`application/problem+json;q="`)
-	f.Add(`text/html;x="\`)
-	f.Add(",;=\"\\")
-	f.Fuzz(func(t *testing.T, accept string) {
-		if wantsProblem([]string{accept}) {
-			require.Contains(t, strings.ToLower(accept), problemMedia)
-		}
-		require.True(t, wantsProblem([]string{accept, problemMedia}))
-	})
-}
-
-func BenchmarkWantsProblem(b *testing.B) {
-	accept := []string{"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = wantsProblem(accept)
-	}
 }
 
 // Interface guards

@@ -1,13 +1,14 @@
-package ratelimit
+package headers
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestResetValue(t *testing.T) {
+func TestReset(t *testing.T) {
 	t.Parallel()
 	whole := time.Unix(1_785_000_000, 0)
 	for name, test := range map[string]struct {
@@ -23,8 +24,16 @@ func TestResetValue(t *testing.T) {
 		"less than nothing":             {whole, -time.Second, 0, 1_785_000_000},
 		"ten years":                     {whole, 10 * 365 * 24 * time.Hour, 315_360_000, 2_100_360_000},
 	} {
-		require.Equal(t, test.delta, resetValue(false, test.now, test.after), name)
-		require.Equal(t, test.epoch, resetValue(true, test.now, test.after), name)
+		require.Equal(t, test.delta, Reset(false, test.now, test.after), name)
+		require.Equal(t, test.epoch, Reset(true, test.now, test.after), name)
 		require.False(t, time.Unix(test.epoch, 0).Before(test.now.Add(max(0, test.after))), "%s: not too early", name)
 	}
+}
+
+// TestH10Waits rounds the longest times that there are.
+func TestH10Waits(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, math.MaxInt64/int64(time.Second)+1, WholeSeconds(math.MaxInt64))
+	require.Equal(t, math.MaxInt64/int64(time.Millisecond)+1, RoundedUp(math.MaxInt64, time.Millisecond))
+	require.Equal(t, []int64{0, 0, 1, 1, 2}, []int64{WholeSeconds(-1), WholeSeconds(0), WholeSeconds(1), WholeSeconds(time.Second), WholeSeconds(time.Second + 1)})
 }

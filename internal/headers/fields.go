@@ -1,4 +1,8 @@
-package ratelimit
+// Package headers holds what response headers say of a limit, as pure functions:
+// the fields RateLimit and RateLimit-Policy (fields.go, where to begin), the problem
+// document and who accepts it (problem.go), and numbers as clients may take them
+// (number.go).
+package headers
 
 import (
 	"math"
@@ -8,36 +12,27 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// quota is one bucket that a request was held to, as the fields RateLimit-Policy
+// Quota is one bucket that a request was held to, as the fields RateLimit-Policy
 // and RateLimit tell of it.
-type quota struct {
-	name  string // of the route or the zone
-	rule  limit.Rule
-	held  limit.Rule // the part of the rule that whoever decided gives
-	state limit.State
+type Quota struct {
+	Name  string // of the route or the zone
+	Rule  limit.Rule
+	Held  limit.Rule // the part of the rule that whoever decided gives
+	State limit.State
 }
 
-// held returns the rule that the state is one of: this gateway's part of it where
-// it decides in the place of Redis.
-func (c *charge) held() limit.Rule {
-	if c.source == limit.SourceLocal && c.zone.sharers != nil {
-		return c.bucket.Rule.Share(c.zone.sharers())
-	}
-	return c.bucket.Rule
-}
-
-// untilMore returns in how many seconds more will be left, at least 1: under a
+// UntilMore returns in how many seconds more will be left, at least 1: under a
 // token bucket, until one more token is there; under a window, until a request like
 // this one finds what it costs, and where it does so now, until all is there. There
 // is none where all is there, and where a request costs more than the capacity.
-func (q *quota) untilMore() (seconds int64, found bool) {
-	wait, full := q.state.RetryAfter, q.state.ResetAfter
+func (q *Quota) UntilMore() (seconds int64, found bool) {
+	wait, full := q.State.RetryAfter, q.State.ResetAfter
 	if wait < 0 || wait == 0 && full <= 0 {
 		return 0, false
 	}
 	switch {
-	case q.held.Algorithm == limit.TokenBucket:
-		others := float64(q.held.Capacity-q.state.Remaining-1) / q.held.Refill // seconds from then until it is full
+	case q.Held.Algorithm == limit.TokenBucket:
+		others := float64(q.Held.Capacity-q.State.Remaining-1) / q.Held.Refill // seconds from then until it is full
 		next := full - time.Duration(others*float64(time.Second))
 		if wait == 0 || next < wait {
 			wait = next
@@ -45,43 +40,43 @@ func (q *quota) untilMore() (seconds int64, found bool) {
 	case wait == 0:
 		wait = full
 	}
-	return max(1, wholeSeconds(wait)), true
+	return max(1, WholeSeconds(wait)), true
 }
 
-// policyField returns the value of RateLimit-Policy: a structured field (RFC
+// Policy returns the value of RateLimit-Policy: a structured field (RFC
 // 9651), a List with one member for each quota. Its parameters are those of
 // draft-ietf-httpapi-ratelimit-headers-11, section 3.1: q, the rule's capacity,
 // and w, its window in whole seconds, rounded up and at least 1, because the
 // draft knows no shorter one. There is no pk: a partition key names the tenant.
-func policyField(quotas []quota) string {
+func Policy(quotas []Quota) string {
 	var room [fieldRoom]byte
 	field := room[:0]
 	for i := range quotas {
 		if outdone(quotas, i) {
 			continue
 		}
-		rule := &quotas[i].rule
-		field = appendMember(field, quotas[i].name)
+		rule := &quotas[i].Rule
+		field = appendMember(field, quotas[i].Name)
 		field = appendParameter(field, 'q', rule.Capacity)
-		field = appendParameter(field, 'w', max(1, wholeSeconds(time.Duration(rule.WindowMillis)*time.Millisecond)))
+		field = appendParameter(field, 'w', max(1, WholeSeconds(time.Duration(rule.WindowMillis)*time.Millisecond)))
 	}
 	return string(field)
 }
 
-// limitField returns the value of RateLimit: a List like that of policyField,
+// Limit returns the value of RateLimit: a List like that of Policy,
 // with the parameters of section 4.1 of the draft: r, the whole tokens left,
-// from 0 to the capacity, and t, the seconds until more is there (untilMore).
-func limitField(quotas []quota) string {
+// from 0 to the capacity, and t, the seconds until more is there (UntilMore).
+func Limit(quotas []Quota) string {
 	var room [fieldRoom]byte
 	field := room[:0]
 	for i := range quotas {
 		if outdone(quotas, i) {
 			continue
 		}
-		state := &quotas[i].state
-		field = appendMember(field, quotas[i].name)
-		field = appendParameter(field, 'r', min(state.Remaining, quotas[i].rule.Capacity))
-		if seconds, found := quotas[i].untilMore(); found {
+		state := &quotas[i].State
+		field = appendMember(field, quotas[i].Name)
+		field = appendParameter(field, 'r', min(state.Remaining, quotas[i].Rule.Capacity))
+		if seconds, found := quotas[i].UntilMore(); found {
 			field = appendParameter(field, 't', seconds)
 		}
 	}
@@ -92,15 +87,15 @@ func limitField(quotas []quota) string {
 // text is allocated.
 const fieldRoom = 192
 
-// outdone reports whether another quota of the same name is nearer to empty, or
+// outdone reports whether another Quota of the same name is nearer to empty, or
 // as near and came first. A client finds a policy by its name, so a name stands
 // in a field once.
-func outdone(quotas []quota, i int) bool {
+func outdone(quotas []Quota, i int) bool {
 	for j := range quotas {
-		if j == i || quotas[j].name != quotas[i].name {
+		if j == i || quotas[j].Name != quotas[i].Name {
 			continue
 		}
-		mine, other := &quotas[i].state, &quotas[j].state
+		mine, other := &quotas[i].State, &quotas[j].State
 		switch {
 		case mine.Remaining != other.Remaining:
 			if other.Remaining < mine.Remaining {
@@ -158,9 +153,3 @@ func appendName(field []byte, name string) []byte {
 	}
 	return append(field, '"')
 }
-
-// The words of the option headers that ask for these fields.
-const (
-	headersIETF = "ietf"
-	headersBoth = "both" // with X-RateLimit-*
-)

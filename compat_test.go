@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -202,7 +203,7 @@ func TestJittered(t *testing.T) {
 	require.Equal(t, limit.Never, jittered(limit.Never, 0.2, always(0.5)))
 	require.Zero(t, jittered(0, 0.2, always(0.5)))
 	longest := jittered(limit.MaxWindow, 100, always(0.99))
-	require.Positive(t, wholeSeconds(longest), longest)
+	require.Positive(t, headers.WholeSeconds(longest), longest)
 }
 
 func TestRemoteIP(t *testing.T) {
