@@ -15,12 +15,13 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/internal/cli"
 )
 
 func init() {
 	caddy.RegisterModule(adminAPI{})
-	caddycmd.RegisterCommand(cli.Command(expandText))
+	caddycmd.RegisterCommand(cli.Command(block.Expand))
 }
 
 // adminAPI serves what operators ask about the limits of this gateway, and the

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
@@ -72,14 +73,14 @@ func (a *App) rulesHash() string {
 // checkInstances holds the number against its bounds, also the one that counts
 // until the gateways know each other.
 func (a *App) checkInstances() error {
-	bound := instanceBounds.check("instances", a.configuredInstances())
+	bound := instanceBounds.Check("instances", a.configuredInstances())
 	switch {
 	case !a.InstancesAuto:
 		return bound
 	case a.Redis == nil:
 		return errors.New("instances_auto: the gateways count themselves in Redis, so that redis is needed; without it a gateway shares its limits with nobody")
 	case a.Instances == nil:
-		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.min, instanceBounds.max)
+		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.Min, instanceBounds.Max)
 	}
 	return bound
 }
@@ -93,9 +94,9 @@ func (a *App) parseInstances(d *caddyfile.Dispenser) error {
 	}
 	if len(args) != 1 {
 		return d.Errf("instances takes a number from %d to %d, or auto and the number that counts until the gateways know each other, such as auto 3",
-			instanceBounds.min, instanceBounds.max)
+			instanceBounds.Min, instanceBounds.Max)
 	}
-	n, err := parseInteger("instances", args[0], instanceBounds)
+	n, err := block.ParseInteger("instances", args[0], instanceBounds)
 	if err != nil {
 		return d.Errf("%w, and auto with the number that counts until the gateways know each other, such as auto 3", err)
 	}

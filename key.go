@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -227,7 +228,7 @@ var placeholderNames = map[string][]string{
 // checkPlaceholders returns why a text with placeholders cannot be what was meant.
 func checkPlaceholders(template string) error {
 	if rest := anyPlaceholder.ReplaceAllString(template, ""); strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("%q has a brace without its counterpart", clipped(template))
+		return fmt.Errorf("%q has a brace without its counterpart", block.Clipped(template))
 	}
 	for _, other := range []string{"{remote.host}", "{remote.ip}"} {
 		if strings.Contains(template, other) {
@@ -235,11 +236,11 @@ func checkPlaceholders(template string) error {
 		}
 	}
 	if short := shorthand.FindString(template); short != "" {
-		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", clipped(short))
+		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", block.Clipped(short))
 	}
 	for _, match := range anyPlaceholder.FindAllStringSubmatch(template, -1) {
 		if meant := meantPlaceholder(match[1]); meant != "" && strings.Contains(match[1], ".") {
-			return fmt.Errorf("no placeholder is called {%s}; did you mean {%s}?", clipped(match[1]), clipped(meant))
+			return fmt.Errorf("no placeholder is called {%s}; did you mean {%s}?", block.Clipped(match[1]), block.Clipped(meant))
 		}
 	}
 	return nil
@@ -273,7 +274,7 @@ func checkApart(template string) error {
 		return nil
 	}
 	return fmt.Errorf("nothing stands between the placeholders of %s, so that ab and c are the same as a and bc: write a separator between them, such as %s",
-		clipped(pair), clipped(strings.Replace(pair, "}{", "}|{", 1)))
+		block.Clipped(pair), block.Clipped(strings.Replace(pair, "}{", "}|{", 1)))
 }
 
 // warnOfPlaceholders tells of placeholders that are none of Caddy's own.
@@ -283,7 +284,7 @@ func (h *Handler) warnOfPlaceholders(option, template string) {
 		if slices.Contains([]string{"http", "env", "file", "system", "time"}, namespace) {
 			continue
 		}
-		fields := []zap.Field{zap.String("option", option), zap.String("placeholder", clipped(match[0]))}
+		fields := []zap.Field{zap.String("option", option), zap.String("placeholder", block.Clipped(match[0]))}
 		if meant := meantPlaceholder(match[1]); meant != "" {
 			fields = append(fields, zap.String("did_you_mean", "{"+meant+"}"))
 		}

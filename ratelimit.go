@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -173,12 +174,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Validate checks the words and numbers that Provision does not have to understand.
 func (h *Handler) Validate() error {
 	return errors.Join(
-		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
-		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
-		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
-		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
-		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
-		shardBounds.checkSet("shards", h.Shards),
+		block.OneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
+		block.OneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
+		block.OneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		ipv4PrefixBounds.CheckSet("ipv4_prefix", h.IPv4Prefix),
+		ipv6PrefixBounds.CheckSet("ipv6_prefix", h.IPv6Prefix),
+		shardBounds.CheckSet("shards", h.Shards),
 	)
 }
 

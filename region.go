@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 )
@@ -50,8 +51,8 @@ type Region struct {
 
 // The bounds of a region's settings.
 var (
-	rebalanceBounds = bounds[time.Duration]{regions.MinRebalance, regions.MaxRebalance}
-	validBounds     = bounds[time.Duration]{regions.MinValid, regions.MaxValid}
+	rebalanceBounds = block.Bounds[time.Duration]{Min: regions.MinRebalance, Max: regions.MaxRebalance}
+	validBounds     = block.Bounds[time.Duration]{Min: regions.MinValid, Max: regions.MaxValid}
 )
 
 const (
@@ -84,8 +85,8 @@ func checkShare(field string, share float64) error {
 func (r *Region) check(withRules bool) error {
 	errs := []error{
 		checkRegionName("region.name", r.Name),
-		rebalanceBounds.checkSet("region.rebalance", time.Duration(r.Rebalance)),
-		validBounds.checkSet("region.valid", time.Duration(r.Valid)),
+		rebalanceBounds.CheckSet("region.rebalance", time.Duration(r.Rebalance)),
+		validBounds.CheckSet("region.valid", time.Duration(r.Valid)),
 	}
 	if r.Share != nil {
 		errs = append(errs, checkShare("region.share", *r.Share))
@@ -137,7 +138,7 @@ func (a *App) provisionRegion(ctx caddy.Context) error {
 // options returns what the tables of shares are found by: they stand in the
 // schema of the rules.
 func (r *Region) options(rules *Rules) regions.Options {
-	return regions.Options{DSN: rules.DSN, Expand: expandText, Schema: regions.SchemaOf(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
+	return regions.Options{DSN: rules.DSN, Expand: block.Expand, Schema: regions.SchemaOf(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
 }
 
 // shareOf returns the part of the bucket's rule that this region gives, 0 without
