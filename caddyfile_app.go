@@ -319,7 +319,7 @@ func (r *Redis) parseBreaker(d *caddyfile.Dispenser) error {
 // parseTLS reads the block of `tls`.
 func (r *Redis) parseTLS(d *caddyfile.Dispenser) error {
 	r.TLS = new(TLS)
-	return block.TLS(d, &r.TLS.CAFile, &r.TLS.CertFile, &r.TLS.KeyFile, &r.TLS.ServerName)
+	return block.TLS{CA: &r.TLS.CAFile, Cert: &r.TLS.CertFile, Key: &r.TLS.KeyFile, ServerName: &r.TLS.ServerName}.Parse(d)
 }
 
 // parseRegion reads `region <name> <share>` or `region <name> auto` with its block.

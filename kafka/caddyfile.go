@@ -56,7 +56,7 @@ func (t *Trigger) parseBrokers(d *caddyfile.Dispenser) error {
 
 func (t *Trigger) parseTLS(d *caddyfile.Dispenser) error {
 	t.TLS = new(TLS)
-	return block.TLS(d, &t.TLS.CAFile, &t.TLS.CertFile, &t.TLS.KeyFile, &t.TLS.ServerName)
+	return block.TLS{CA: &t.TLS.CAFile, Cert: &t.TLS.CertFile, Key: &t.TLS.KeyFile, ServerName: &t.TLS.ServerName}.Parse(d)
 }
 
 // Interface guards

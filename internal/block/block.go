@@ -172,15 +172,18 @@ func parseBurst(d *caddyfile.Dispenser) (int64, error) {
 	return burst, nil
 }
 
-// TLS reads the files of a block `tls`, and the name that a server must have.
-func TLS(d *caddyfile.Dispenser, ca, cert, key, serverName *string) error {
+// TLS is where the options of a block `tls` go.
+type TLS struct{ CA, Cert, Key, ServerName *string }
+
+// Parse reads the block.
+func (t TLS) Parse(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
 	return Parse(d, map[string]Option{
-		"ca":          {Parse: Text(ca)},
-		"cert":        {Parse: Text(cert)},
-		"key":         {Parse: Text(key)},
-		"server_name": {Parse: Text(serverName)},
+		"ca":          {Parse: Text(t.CA)},
+		"cert":        {Parse: Text(t.Cert)},
+		"key":         {Parse: Text(t.Key)},
+		"server_name": {Parse: Text(t.ServerName)},
 	})
 }
