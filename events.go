@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -228,6 +229,9 @@ func stateEvents() []string {
 // tellChange counts a change of state and offers its event to subscribers.
 func (a *App) tellChange(name string, data map[string]any) {
 	countStateChange(name)
+	if a.memory != nil {
+		a.memory.changes.Add(time.Now(), name, maps.Clone(data)) // subscribers may change theirs
+	}
 	a.events.tell(happening{name: name, origin: a.origin, data: data})
 }
 

@@ -42,6 +42,7 @@ func arrows() map[string][]string {
 		"internal/bounded":              {},
 		"internal/cli":                  {"internal/adminapi", "limit", "regions", "rulecache"},
 		"internal/headers":              {"limit"},
+		"internal/history":              {},
 		"internal/hot":                  {"limit"},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
@@ -51,7 +52,7 @@ func arrows() map[string][]string {
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded"}, name)
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/history"}, name)
 }
 
 // mayCaddy reports whether a package with a list may import Caddy, too.
