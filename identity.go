@@ -25,6 +25,17 @@ import (
 
 const defaultTenant = "{http.request.header.X-Api-Key}"
 
+// The words of the options guest and unknown.
+const (
+	guestDeny  = "deny"
+	guestAllow = "allow"
+	guestIP    = "ip"
+
+	unknownDefault   = "default"
+	unknownGuestWord = "guest"
+	unknownDeny      = "deny"
+)
+
 // visitor is whose request it is, by the names that different places know.
 type visitor struct {
 	shown string // in placeholders

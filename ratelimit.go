@@ -314,33 +314,6 @@ func (h *Handler) countAll(what outcome) {
 	}
 }
 
-// The words and statuses of the handler.
-const (
-	defaultRoute  = "default"
-	guestDeny     = "deny"
-	guestAllow    = "allow"
-	guestIP       = "ip"
-	headersLegacy = "legacy"
-	headersOff    = "off"
-
-	unknownDefault   = "default"
-	unknownGuestWord = "guest"
-	unknownDeny      = "deny"
-
-	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
-	challenge = `ApiKey realm="rate_limit"`
-
-	// statusClientClosedRequest is the status nginx made known for a client that
-	// left before it was answered.
-	statusClientClosedRequest = 499
-)
-
-var (
-	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
-	errDenied   = errors.New("the tenant's rule denies the route")
-	errNoTenant = errors.New("the request names no tenant")
-)
-
 // Interface guards
 var (
 	_ caddy.Module                = (*Handler)(nil)

@@ -13,6 +13,22 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
+// What requests end with that do not pass.
+const (
+	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
+	challenge = `ApiKey realm="rate_limit"`
+
+	// statusClientClosedRequest is the status nginx made known for a client that
+	// left before it was answered.
+	statusClientClosedRequest = 499
+)
+
+var (
+	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
+	errDenied   = errors.New("the tenant's rule denies the route")
+	errNoTenant = errors.New("the request names no tenant")
+)
+
 // showNearest makes the verdict tell of the charge that is nearest to empty.
 func (v *verdict) showNearest(from int, style headerStyle) {
 	for i := from; i < len(v.charges); i++ {
