@@ -153,13 +153,6 @@ func turnCostAway(current *verdict, from int) (passes bool) {
 	return passes
 }
 
-// errEarly is why a request is answered with 425.
-var errEarly = errors.New("the request came before its TLS handshake was complete, and the address it is limited by may not be its own")
-
-// early reports whether the request's address may be another's: data that QUIC takes
-// before a handshake is complete needs no answer to get here.
-func early(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
-
 // invalidStatus is the status of a request that is invalid for a reason. After 425
 // a client sends it again.
 func invalidStatus(reason error) int {
