@@ -1,7 +1,10 @@
 // Package ratelimit limits API traffic for a whole cluster of Caddy gateways at
-// once. A request enters at Handler.ServeHTTP: the handler finds out whose
-// request it is, looks up the rule that counts, and asks the App's chain of
-// limiters to take a token from the bucket of that tenant and route.
+// once: one bucket of tokens for each tenant and route, in Redis, under rules from
+// PostgreSQL, and in each gateway's memory where either is out of reach.
+//
+// Begin with ratelimit.go: a request enters at Handler.ServeHTTP, which finds out
+// whose request it is, which rule counts, and asks the App's chain of limiters to take
+// a token from the bucket. CONTRIBUTING.md has the map of the other files.
 package ratelimit
 
 import (
