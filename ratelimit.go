@@ -310,13 +310,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 	}
 }
 
-// countAll counts a request that no bucket was asked about.
-func (h *Handler) countAll(what outcome) {
-	for _, zone := range h.zones {
-		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
 // Interface guards
 var (
 	_ caddy.Module                = (*Handler)(nil)

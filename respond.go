@@ -139,6 +139,13 @@ func (h *Handler) turnAway(current *verdict, as outcome) (passes bool) {
 	return h.Shadow
 }
 
+// countAll counts a request that no bucket was asked about.
+func (h *Handler) countAll(what outcome) {
+	for _, zone := range h.zones {
+		zone.counts.count(what, limit.SourceNone)
+	}
+}
+
 // turnCostAway notes that a request's cost is unknown. It passes where none of its
 // buckets, which are those since from, might have refused it.
 func turnCostAway(current *verdict, from int) (passes bool) {
