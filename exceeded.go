@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -24,13 +25,15 @@ type exceeded struct {
 	shadow   bool // whether the request passed all the same
 }
 
+// data is what subscribers get. What may be a part of a request's buffer is copied,
+// because they may keep it.
 func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": e.clientIP}
+	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": strings.Clone(e.clientIP)}
 	if e.wait != limit.Never {
 		data["wait"] = e.wait
 	}
 	if e.tenant != "" {
-		data["tenant"] = e.tenant
+		data["tenant"] = strings.Clone(e.tenant)
 	}
 	if e.shadow {
 		data["shadow"] = true
@@ -44,7 +47,7 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	c.state.RetryAfter = jittered(c.state.RetryAfter, h.Jitter, rand.Float64)
 	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r), clientIP: clientIP(r)}
 	if h.LogKey {
-		said.tenant = c.tenant
+		said.tenant = c.told()
 	}
 	if h.LogAll {
 		h.app.refusals.write(said)
@@ -74,7 +77,7 @@ func (h *Handler) emitExceeded(r *http.Request, c *charge) {
 		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
 	}
 	if h.LogKey {
-		said.tenant = c.tenant
+		said.tenant = c.told()
 	}
 	h.app.events.offer(c.bucket.Key, said)
 }

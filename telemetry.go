@@ -41,7 +41,7 @@ func (a *answer) finding() (f finding, found bool) {
 	c := &a.charges[a.about]
 	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String()}
 	if c.zone.logKey {
-		f.tenant = c.tenant
+		f.tenant = c.told()
 	}
 	if c.outcome == outcomeUndecided {
 		f.outcome = outcomeWords[outcomeGranted] // nothing was asked of it, as nothing was left to decide

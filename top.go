@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
-	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // top finds the buckets that refused most in the last minute. It is the
@@ -33,10 +32,6 @@ const (
 
 	// topSpans are the one that is under way, and those of the minute before it.
 	topSpans = 7
-
-	// longestShown is the longest tenant that is kept as it was sent, in bytes,
-	// unless it is short enough in characters to have rules.
-	longestShown = limit.MaxNameLength
 )
 
 // topShard has the counts of those buckets that fall into it.
@@ -118,8 +113,8 @@ func (c *topCounts) replaceLeast(hash uint64, said *charge) {
 	key := said.bucket.Key
 	key.Tenant = strings.Clone(key.Tenant)
 	b := refusedBucket{key: key, zone: said.zone.name, tenant: key.Tenant, refused: over + 1, over: over}
-	if said.tenant != key.Tenant && (len(said.tenant) <= longestShown || rulecache.MayName(said.tenant)) {
-		b.tenant = strings.Clone(said.tenant)
+	if told := said.told(); told != key.Tenant {
+		b.tenant = strings.Clone(told)
 	}
 	c.hashes[at], c.buckets[at] = hash, b
 }
