@@ -40,7 +40,7 @@ type memory struct {
 
 func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
-		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), hot.NewTop(time.Now, rulecache.MayName)}, nil
+		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), hot.NewTop(time.Now)}, nil
 	})
 }
 
