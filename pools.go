@@ -45,7 +45,7 @@ func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
 		return &memory{
 			local: localbucket.NewStore(), refusals: front.NewMemoryStore(), ahead: front.NewPrefetchStore(),
-			top: hot.NewTop(time.Now, rulecache.MayName), requests: history.NewRequests(), changes: new(history.Events),
+			top: hot.NewTop(time.Now), requests: history.NewRequests(), changes: new(history.Events),
 		}, nil
 	})
 }

@@ -1,7 +1,10 @@
 // Package ratelimit limits API traffic for a whole cluster of Caddy gateways at
-// once. A request enters at Handler.ServeHTTP: the handler finds out whose
-// request it is, looks up the rule that counts, and asks the App's chain of
-// limiters to take a token from the bucket of that tenant and route.
+// once: one bucket of tokens for each tenant and route, in Redis, under rules from
+// PostgreSQL, and in each gateway's memory where either is out of reach.
+//
+// Begin with ratelimit.go: a request enters at Handler.ServeHTTP, which finds out
+// whose request it is, which rule counts, and asks the App's chain of limiters to take
+// a token from the bucket. CONTRIBUTING.md has the map of the other files.
 package ratelimit
 
 import (
@@ -307,40 +310,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		}
 	}
 }
-
-// countAll counts a request that no bucket was asked about.
-func (h *Handler) countAll(what outcome) {
-	for _, zone := range h.zones {
-		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// The words and statuses of the handler.
-const (
-	defaultRoute  = "default"
-	guestDeny     = "deny"
-	guestAllow    = "allow"
-	guestIP       = "ip"
-	headersLegacy = "legacy"
-	headersOff    = "off"
-
-	unknownDefault   = "default"
-	unknownGuestWord = "guest"
-	unknownDeny      = "deny"
-
-	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
-	challenge = `ApiKey realm="rate_limit"`
-
-	// statusClientClosedRequest is the status nginx made known for a client that
-	// left before it was answered.
-	statusClientClosedRequest = 499
-)
-
-var (
-	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
-	errDenied   = errors.New("the tenant's rule denies the route")
-	errNoTenant = errors.New("the request names no tenant")
-)
 
 // Interface guards
 var (
