@@ -60,7 +60,8 @@ func TestH13Diagnosis(t *testing.T) {
 			eventually(t, 30*time.Second, "the log has them", func() bool { return lineWith(g.log(), "redis cannot be reached") != "" })
 			var line struct{ Detail, Words string }
 			require.NoError(t, json.Unmarshal([]byte(lineWith(g.log(), "redis cannot be reached")), &line))
-			require.Equal(t, told, [2]string{line.Detail, line.Words})
+			require.Equal(t, told[0], line.Detail)
+			require.Equal(t, told[1], line.Words)
 			out, _, code := g.caddy("rate-limit", "status", "--address", g.admin)
 			require.Zero(t, code)
 			require.Contains(t, out, told[0]+", "+told[1])
