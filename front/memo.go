@@ -37,17 +37,17 @@ type charge struct{ cost, retryAt int64 }
 // back what they took.
 const settledSpan = memorySpan / 4
 
-// believed is how long a refusal of a bucket is believed at most. One of a bucket that
-// bans whoever is refused is asked for, so that the ban begins; a ban holds whatever
-// comes.
-func believed(bucket *limit.Bucket, state limit.State) int64 {
+// believed is how long a refusal of a bucket is believed at most. The first of one that
+// bans is asked for: it begins the ban, or tells that it is due to requests under way. A
+// ban holds whatever comes.
+func believed(bucket *limit.Bucket, granted int64, state limit.State) int64 {
 	switch {
 	case state.Banned > 0:
 		return memorySpan
+	case bucket.Ban > 0 && (granted > 0 || !bucket.Settles):
+		return 0
 	case bucket.Settles:
 		return settledSpan
-	case bucket.Ban > 0:
-		return 0
 	default:
 		return memorySpan
 	}

@@ -227,7 +227,7 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 	for i := range keys {
 		told := newMemo(&req.Buckets[i], req.CostOf(i), decision.At(i))
 		told.sent, told.replied = sent, now
-		told.date(believed(&req.Buckets[i], decision.At(i)))
+		told.date(believed(&req.Buckets[i], decision.Granted, decision.At(i)))
 		note(&held, &keys[i], told, short)
 	}
 }
