@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -94,9 +95,9 @@ type Distributed struct {
 
 // The bounds of a zone, and of settings that have no effect.
 var (
-	eventsBounds   = bounds[int]{1, limit.MaxCapacity}
-	windowBounds   = bounds[time.Duration]{time.Millisecond, limit.MaxWindow}
-	intervalBounds = bounds[time.Duration]{0, limit.MaxWindow}
+	eventsBounds   = block.Bounds[int]{Min: 1, Max: limit.MaxCapacity}
+	windowBounds   = block.Bounds[time.Duration]{Min: time.Millisecond, Max: limit.MaxWindow}
+	intervalBounds = block.Bounds[time.Duration]{Min: 0, Max: limit.MaxWindow}
 )
 
 const maxJitter = 100
@@ -187,11 +188,11 @@ func (h *Handler) zoneDefaults(algorithm string) (limit.Rule, error) {
 // rule checks the zone's numbers and returns them as a rule.
 func (z *Zone) rule(field string, defaults limit.Rule) (limit.Rule, error) {
 	err := errors.Join(
-		eventsBounds.check(field+".max_events", z.MaxEvents),
-		windowBounds.check(field+".window", time.Duration(z.Window)),
-		eventsBounds.checkSet(field+".burst", z.Burst),
-		ipv4PrefixBounds.checkSet(field+".ipv4_prefix", z.IPv4Prefix),
-		ipv6PrefixBounds.checkSet(field+".ipv6_prefix", z.IPv6Prefix),
+		eventsBounds.Check(field+".max_events", z.MaxEvents),
+		windowBounds.Check(field+".window", time.Duration(z.Window)),
+		eventsBounds.CheckSet(field+".burst", z.Burst),
+		ipv4PrefixBounds.CheckSet(field+".ipv4_prefix", z.IPv4Prefix),
+		ipv6PrefixBounds.CheckSet(field+".ipv6_prefix", z.IPv6Prefix),
 	)
 	if err != nil {
 		return limit.Rule{}, err
@@ -310,7 +311,7 @@ func checkJitter(jitter float64) error {
 //
 // Several match blocks are alternatives.
 func (h *Handler) parseZone(d *caddyfile.Dispenser) error {
-	name, err := oneArg(d)
+	name, err := block.OneArg(d)
 	if err != nil {
 		return err
 	}
@@ -321,16 +322,16 @@ func (h *Handler) parseZone(d *caddyfile.Dispenser) error {
 		return d.Errf("the zone %s stands here twice", name)
 	}
 	z := new(Zone)
-	orUnset := func(b bounds[int]) bounds[int] { return bounds[int]{0, b.max} }
-	err = parseBlock(d, map[string]option{
-		"match":       {parse: z.parseMatch, repeats: true},
-		"key":         {parse: z.parseKey},
-		"window":      {parse: duration(&z.Window, windowBounds)},
-		"events":      {parse: integer(&z.MaxEvents, eventsBounds)},
-		"ipv4_prefix": {parse: integer(&z.IPv4Prefix, orUnset(ipv4PrefixBounds))},
-		"ipv6_prefix": {parse: integer(&z.IPv6Prefix, orUnset(ipv6PrefixBounds))},
-		"algorithm":   {parse: word(&z.Algorithm, algorithmWords()...).read},
-		"burst":       {parse: integer(&z.Burst, eventsBounds)},
+	orUnset := func(b block.Bounds[int]) block.Bounds[int] { return block.Bounds[int]{Min: 0, Max: b.Max} }
+	err = block.Parse(d, map[string]block.Option{
+		"match":       {Parse: z.parseMatch, Repeats: true},
+		"key":         {Parse: z.parseKey},
+		"window":      {Parse: block.Duration(&z.Window, windowBounds)},
+		"events":      {Parse: block.Integer(&z.MaxEvents, eventsBounds)},
+		"ipv4_prefix": {Parse: block.Integer(&z.IPv4Prefix, orUnset(ipv4PrefixBounds))},
+		"ipv6_prefix": {Parse: block.Integer(&z.IPv6Prefix, orUnset(ipv6PrefixBounds))},
+		"algorithm":   {Parse: block.Word(&z.Algorithm, algorithmWords()...)},
+		"burst":       {Parse: block.Integer(&z.Burst, eventsBounds)},
 	})
 	if err != nil {
 		return err
@@ -356,19 +357,19 @@ func (z *Zone) parseMatch(d *caddyfile.Dispenser) error {
 
 // parseKey reads any text: an empty one is a key like another.
 func (z *Zone) parseKey(d *caddyfile.Dispenser) (err error) {
-	z.Key, err = oneArg(d)
+	z.Key, err = block.OneArg(d)
 	return err
 }
 
 func (h *Handler) parseJitter(d *caddyfile.Dispenser) error {
-	value, err := oneArg(d)
+	value, err := block.OneArg(d)
 	if err != nil {
 		return err
 	}
 	if h.Jitter, err = strconv.ParseFloat(value, 64); err != nil {
 		return d.Errf("jitter: %q is not a number such as 0.2", value)
 	}
-	return located(d, checkJitter(h.Jitter))
+	return block.Located(d, checkJitter(h.Jitter))
 }
 
 // parseDistributed reads what has no effect here, but must be well written.
@@ -377,10 +378,10 @@ func (h *Handler) parseDistributed(d *caddyfile.Dispenser) error {
 		return d.ArgErr()
 	}
 	h.Distributed = new(Distributed)
-	return parseBlock(d, map[string]option{
-		"read_interval":  {parse: duration(&h.Distributed.ReadInterval, intervalBounds)},
-		"write_interval": {parse: duration(&h.Distributed.WriteInterval, intervalBounds)},
-		"purge_age":      {parse: duration(&h.Distributed.PurgeAge, intervalBounds)},
+	return block.Parse(d, map[string]block.Option{
+		"read_interval":  {Parse: block.Duration(&h.Distributed.ReadInterval, intervalBounds)},
+		"write_interval": {Parse: block.Duration(&h.Distributed.WriteInterval, intervalBounds)},
+		"purge_age":      {Parse: block.Duration(&h.Distributed.PurgeAge, intervalBounds)},
 	})
 }
 

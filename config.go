@@ -6,59 +6,31 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
-// bounds are what a number of the configuration may be, in the words of errors.
-type bounds[T int | time.Duration] struct{ min, max T }
-
 // The bounds of the settings, the same in JSON and in the Caddyfile.
 var (
-	timeoutBounds     = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
-	dialTimeoutBounds = bounds[time.Duration]{time.Millisecond, 10 * time.Second}
-	openBounds        = bounds[time.Duration]{100 * time.Millisecond, 5 * time.Minute}
-	failureBounds     = bounds[int]{1, 1000}
-	refreshBounds     = bounds[time.Duration]{time.Second, 24 * time.Hour}
-	instanceBounds    = bounds[int]{1, 100_000}
-	maxKeysBounds     = bounds[int]{1, 1_000_000_000}
-	ipv4PrefixBounds  = bounds[int]{1, 32}
-	ipv6PrefixBounds  = bounds[int]{1, 128}
-	shardBounds       = bounds[int]{1, limit.MaxShards}
-	maxRulesBounds    = bounds[int]{1, rulecache.MaxMaxRules}
+	timeoutBounds     = block.Bounds[time.Duration]{Min: time.Millisecond, Max: 10 * time.Second}
+	dialTimeoutBounds = block.Bounds[time.Duration]{Min: time.Millisecond, Max: 10 * time.Second}
+	openBounds        = block.Bounds[time.Duration]{Min: 100 * time.Millisecond, Max: 5 * time.Minute}
+	failureBounds     = block.Bounds[int]{Min: 1, Max: 1000}
+	refreshBounds     = block.Bounds[time.Duration]{Min: time.Second, Max: 24 * time.Hour}
+	instanceBounds    = block.Bounds[int]{Min: 1, Max: 100_000}
+	maxKeysBounds     = block.Bounds[int]{Min: 1, Max: 1_000_000_000}
+	ipv4PrefixBounds  = block.Bounds[int]{Min: 1, Max: 32}
+	ipv6PrefixBounds  = block.Bounds[int]{Min: 1, Max: 128}
+	shardBounds       = block.Bounds[int]{Min: 1, Max: limit.MaxShards}
+	maxRulesBounds    = block.Bounds[int]{Min: 1, Max: rulecache.MaxMaxRules}
 )
-
-// check returns an error that names the field and what is allowed, unless n is
-// within the bounds.
-func (b bounds[T]) check(field string, n T) error {
-	if n < b.min || n > b.max {
-		return fmt.Errorf("%s: %v is out of bounds: allowed are %v to %v", field, n, b.min, b.max)
-	}
-	return nil
-}
-
-// checkSet is check for a field whose zero value means the default.
-func (b bounds[T]) checkSet(field string, n T) error {
-	if n == 0 {
-		return nil
-	}
-	return b.check(field, n)
-}
-
-// oneOf returns an error that lists the words, unless word is one or empty.
-func oneOf(field, word string, words ...string) error {
-	if word == "" || slices.Contains(words, word) {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", field, limit.UnknownWord("word", word, words...))
-}
 
 // check holds every setting of the app against its bounds.
 func (a *App) check() error {
@@ -67,9 +39,9 @@ func (a *App) check() error {
 		err,
 		a.checkInstances(),
 		checkGuestSecret("guest_secret", a.GuestSecret),
-		maxKeysBounds.checkSet("max_keys", a.MaxKeys),
-		oneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
-		oneOf("reset", a.Reset, resetDelta, resetEpoch),
+		maxKeysBounds.CheckSet("max_keys", a.MaxKeys),
+		block.OneOf("headers", a.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		block.OneOf("reset", a.Reset, resetDelta, resetEpoch),
 	}
 	if a.Redis != nil {
 		errs = append(errs, a.Redis.check())
@@ -113,12 +85,10 @@ func (a *App) texts() []text {
 	return list
 }
 
-var globalPlaceholder = regexp.MustCompile(`\{(env|file)\.[^{}]*\}`)
-
 // expand replaces the placeholders in the app's texts.
 func (a *App) expand() error {
 	for _, text := range a.texts() {
-		expanded, err := expandText(*text.value)
+		expanded, err := block.Expand(*text.value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", text.field, err)
 		}
@@ -126,27 +96,6 @@ func (a *App) expand() error {
 	}
 	return nil
 }
-
-// expandText replaces the placeholders in a text. One that is unknown or empty is
-// an error: an empty address would be another server's. The error holds nothing of
-// the text but such placeholders, because it may be a secret. White space around a value is cut:
-// a variable or a file mostly ends with a newline that nobody means.
-func expandText(template string) (string, error) {
-	expanded, err := caddy.NewReplacer().ReplaceFunc(template, func(_ string, value any) (any, error) {
-		text := strings.TrimSpace(caddy.ToString(value))
-		if text == "" {
-			return nil, errNoValue
-		}
-		return text, nil
-	})
-	if err != nil {
-		return "", fmt.Errorf("a placeholder in it is unknown or has no value: %s",
-			strings.Join(globalPlaceholder.FindAllString(template, -1), " "))
-	}
-	return expanded, nil
-}
-
-var errNoValue = errors.New("no value")
 
 // warnOfInstances tells of settings that only matter with Redis, and of one that
 // is missing there: shares of a region are known by some of its gateways only for
@@ -226,7 +175,7 @@ func faultInFields(text json.RawMessage, kind reflect.Type, path string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		at := slices.IndexFunc(known, func(other string) bool { return strings.EqualFold(name, other) })
 		if at < 0 {
-			return fmt.Errorf("%s: unknown field: %s", below(path, clipped(name)), allowedHere(name, known))
+			return fmt.Errorf("%s: unknown field: %s", below(path, block.Clipped(name)), block.Allowed(name, known))
 		}
 		if err := faultIn(values[name], types[known[at]], below(path, name)); err != nil {
 			return err
@@ -254,7 +203,7 @@ func faultInMap(text json.RawMessage, kind reflect.Type, path string) error {
 		return misfit(text, kind, path)
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if err := faultIn(values[name], kind.Elem(), below(path, clipped(name))); err != nil {
+		if err := faultIn(values[name], kind.Elem(), below(path, block.Clipped(name))); err != nil {
 			return err
 		}
 	}
@@ -284,7 +233,7 @@ func kindOf(text json.RawMessage) string {
 	case 't', 'f':
 		return string(text)
 	default:
-		return "the number " + clipped(string(text))
+		return "the number " + block.Clipped(string(text))
 	}
 }
 
@@ -318,15 +267,6 @@ func below(path, name string) string {
 		return name
 	}
 	return path + "." + name
-}
-
-// clipped bounds what an error quotes of a name.
-func clipped(name string) string {
-	const most = 64
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "…"
-	}
-	return name
 }
 
 // Interface guards

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -75,6 +76,13 @@ func newKeySource(template string, logger *zap.Logger) keySource {
 	}
 	return source
 }
+
+// errEarly is why a request is answered with 425.
+var errEarly = errors.New("the request came before its TLS handshake was complete, and the address it is limited by may not be its own")
+
+// early reports whether the request's address may be another's: data that QUIC takes
+// before a handshake is complete needs no answer to get here.
+func early(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // joinLists lets a request send headers that are lists in several lines, which
 // Caddy joins with a comma.
@@ -227,7 +235,7 @@ var placeholderNames = map[string][]string{
 // checkPlaceholders returns why a text with placeholders cannot be what was meant.
 func checkPlaceholders(template string) error {
 	if rest := anyPlaceholder.ReplaceAllString(template, ""); strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("%q has a brace without its counterpart", clipped(template))
+		return fmt.Errorf("%q has a brace without its counterpart", block.Clipped(template))
 	}
 	for _, other := range []string{"{remote.host}", "{remote.ip}"} {
 		if strings.Contains(template, other) {
@@ -235,11 +243,11 @@ func checkPlaceholders(template string) error {
 		}
 	}
 	if short := shorthand.FindString(template); short != "" {
-		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", clipped(short))
+		return fmt.Errorf("%s is a shorthand of the Caddyfile: in JSON, write it out, such as {http.request.header.X-Api-Key}", block.Clipped(short))
 	}
 	for _, match := range anyPlaceholder.FindAllStringSubmatch(template, -1) {
 		if meant := meantPlaceholder(match[1]); meant != "" && strings.Contains(match[1], ".") {
-			return fmt.Errorf("no placeholder is called {%s}; did you mean {%s}?", clipped(match[1]), clipped(meant))
+			return fmt.Errorf("no placeholder is called {%s}; did you mean {%s}?", block.Clipped(match[1]), block.Clipped(meant))
 		}
 	}
 	return nil
@@ -273,7 +281,7 @@ func checkApart(template string) error {
 		return nil
 	}
 	return fmt.Errorf("nothing stands between the placeholders of %s, so that ab and c are the same as a and bc: write a separator between them, such as %s",
-		clipped(pair), clipped(strings.Replace(pair, "}{", "}|{", 1)))
+		block.Clipped(pair), block.Clipped(strings.Replace(pair, "}{", "}|{", 1)))
 }
 
 // warnOfPlaceholders tells of placeholders that are none of Caddy's own.
@@ -283,10 +291,41 @@ func (h *Handler) warnOfPlaceholders(option, template string) {
 		if slices.Contains([]string{"http", "env", "file", "system", "time"}, namespace) {
 			continue
 		}
-		fields := []zap.Field{zap.String("option", option), zap.String("placeholder", clipped(match[0]))}
+		fields := []zap.Field{zap.String("option", option), zap.String("placeholder", block.Clipped(match[0]))}
 		if meant := meantPlaceholder(match[1]); meant != "" {
 			fields = append(fields, zap.String("did_you_mean", "{"+meant+"}"))
 		}
 		h.logger.Warn("the placeholder is none of Caddy's own, so it has a value only if another module sets it", fields...)
 	}
+}
+
+// blankTenant names the bucket of all requests for which a zone's key is blank,
+// in keys and in rules. No tenant's escaped name has a tilde in it.
+const blankTenant = "~blank"
+
+// visitor returns whom a zone with a key of its own limits. An error means that
+// the request is ambiguous.
+func (z *zone) visitor(r *http.Request, repl *caddy.Replacer) (visitor, error) {
+	key, err := z.key.of(r, repl)
+	if err != nil {
+		return visitor{}, err
+	}
+	if key == "" {
+		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}, nil
+	}
+	return tenantVisitor(maskKey(key, z.ipv4Prefix, z.ipv6Prefix)), nil
+}
+
+// maskKey returns the network of a key that is an IP address, with as many bits
+// as its family's prefix says, written as CIDR. A key that is none, or whose
+// family has no prefix (0), is returned as it is.
+func maskKey(key string, ipv4, ipv6 int) string {
+	if ipv4 == 0 && ipv6 == 0 {
+		return key
+	}
+	network, ok := networkOf(key, ipv4, ipv6)
+	if !ok || network.Bits() == 0 {
+		return key
+	}
+	return network.String()
 }

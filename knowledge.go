@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -79,37 +80,25 @@ func (a *App) learning() bool {
 // whether there are rules: from the start on, or before that, from its own arrival.
 const firstRulesWait = time.Second
 
-// By whom is decided, as the status tells it: with the other gateways, through
-// Redis, or by this gateway alone, for want of Redis or because of what it does
-// not know.
-const (
-	decidingShared      = "shared"
-	decidingAlone       = "alone"
-	decidingNoRules     = "rules_unknown"
-	decidingNoShare     = "share_unknown"
-	decidingLapsed      = "share_lapsed"
-	decidingShareIsBack = "share_given_back"
-)
-
 // deciding returns by whom is decided now.
 func (a *App) deciding() string {
 	if a.client == nil {
-		return decidingAlone
+		return adminapi.DecidingAlone
 	}
 	set := a.knownRules()
 	switch {
 	case set.pending:
-		return decidingNoRules
+		return adminapi.DecidingNoRules
 	case !set.ignorant():
-		return decidingShared
+		return adminapi.DecidingShared
 	}
 	switch status := a.regions.Status(); {
 	case status.Lapsed:
-		return decidingLapsed
+		return adminapi.DecidingLapsed
 	case !status.Running:
-		return decidingShareIsBack
+		return adminapi.DecidingShareIsBack
 	default:
-		return decidingNoShare
+		return adminapi.DecidingNoShare
 	}
 }
 
@@ -131,7 +120,7 @@ func (a *App) watchKnowledge() (stop func()) {
 		defer close(ended)
 		ticker := time.NewTicker(knowledgeInterval)
 		defer ticker.Stop()
-		told := decidingShared
+		told := adminapi.DecidingShared
 		for {
 			select {
 			case <-ticker.C:
@@ -154,7 +143,7 @@ func (a *App) tellDeciding(told string) string {
 	switch {
 	case now == told || a.learning():
 		return told
-	case now == decidingShared:
+	case now == adminapi.DecidingShared:
 		a.logger.Info("rules and shares are known: the gateways decide together, through Redis", zap.String("deciding", now), zap.String("before", told))
 	default:
 		a.logger.Warn("this gateway decides by itself, by its share, because of what it does not know: nothing in Redis changes by it",

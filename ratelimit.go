@@ -1,7 +1,10 @@
 // Package ratelimit limits API traffic for a whole cluster of Caddy gateways at
-// once. A request enters at Handler.ServeHTTP: the handler finds out whose
-// request it is, looks up the rule that counts, and asks the App's chain of
-// limiters to take a token from the bucket of that tenant and route.
+// once: one bucket of tokens for each tenant and route, in Redis, under rules from
+// PostgreSQL, and in each gateway's memory where either is out of reach.
+//
+// Begin with ratelimit.go: a request enters at Handler.ServeHTTP, which finds out
+// whose request it is, which rule counts, and asks the App's chain of limiters to take
+// a token from the bucket. CONTRIBUTING.md has the map of the other files.
 package ratelimit
 
 import (
@@ -14,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -178,12 +182,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Validate checks the words and numbers that Provision does not have to understand.
 func (h *Handler) Validate() error {
 	return errors.Join(
-		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
-		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
-		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
-		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
-		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
-		shardBounds.checkSet("shards", h.Shards),
+		block.OneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
+		block.OneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
+		block.OneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		ipv4PrefixBounds.CheckSet("ipv4_prefix", h.IPv4Prefix),
+		ipv6PrefixBounds.CheckSet("ipv6_prefix", h.IPv6Prefix),
+		shardBounds.CheckSet("shards", h.Shards),
 	)
 }
 
@@ -315,41 +319,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		}
 	}
 }
-
-// countAll counts a request that no bucket was asked about.
-func (h *Handler) countAll(what outcome) {
-	for _, zone := range h.zones {
-		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// The words and statuses of the handler.
-const (
-	defaultRoute  = "default"
-	guestDeny     = "deny"
-	guestAllow    = "allow"
-	guestIP       = "ip"
-	headersLegacy = "legacy"
-	headersOff    = "off"
-
-	unknownDefault   = "default"
-	unknownGuestWord = "guest"
-	unknownDeny      = "deny"
-
-	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
-	challenge = `ApiKey realm="rate_limit"`
-
-	// statusClientClosedRequest is the status nginx made known for a client that
-	// left before it was answered.
-	statusClientClosedRequest = 499
-)
-
-var (
-	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
-	errDenied   = errors.New("the tenant's rule denies the route")
-	errBlocked  = errors.New("the tenant is blocked")
-	errNoTenant = errors.New("the request names no tenant")
-)
 
 // Interface guards
 var (

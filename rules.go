@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -106,13 +107,13 @@ type Limit struct {
 
 func (r *Rules) check() error {
 	errs := []error{
-		refreshBounds.checkSet("rules.refresh", time.Duration(r.Refresh)),
-		maxRulesBounds.checkSet("rules.max_rules", r.MaxRules),
+		refreshBounds.CheckSet("rules.refresh", time.Duration(r.Refresh)),
+		maxRulesBounds.CheckSet("rules.max_rules", r.MaxRules),
 	}
 	if r.DSN == "" {
 		return errors.Join(append(errs, errors.New("rules.dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway"))...)
 	}
-	if _, err := expandText(r.DSN); err != nil {
+	if _, err := block.Expand(r.DSN); err != nil {
 		errs = append(errs, fmt.Errorf("rules.dsn: %w", err))
 	} else if err := r.options().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
@@ -126,7 +127,7 @@ func (r *Rules) check() error {
 // options returns what connects to the table. The placeholders in the URL are
 // replaced for each connection, so that a password in a file may be another one.
 func (r *Rules) options() rulecache.Options {
-	return rulecache.Options{DSN: r.DSN, Expand: expandText, Table: r.Table, Tenants: r.Tenants}
+	return rulecache.Options{DSN: r.DSN, Expand: block.Expand, Table: r.Table, Tenants: r.Tenants}
 }
 
 // settings returns how the table is read.
@@ -171,7 +172,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Tenant != strings.TrimSpace(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with white space, which no request's tenant does", field)
 	}
-	if globalPlaceholder.MatchString(r.Tenant) {
+	if block.HasPlaceholder(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: placeholders are not replaced here", field)
 	}
 	if r.Route != rulecache.Wildcard && !limit.ValidRoute(r.Route) {
@@ -179,7 +180,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	}
 	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond, Shards: uint8(min(max(r.Shards, 0), limit.MaxShards))}
 	var err error
-	if err := shardBounds.checkSet(field+".shards", r.Shards); err != nil {
+	if err := shardBounds.CheckSet(field+".shards", r.Shards); err != nil {
 		return rulecache.Entry{}, err
 	}
 	if wanted.Prefetch, err = r.Prefetch.rule(); err != nil {

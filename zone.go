@@ -142,6 +142,9 @@ func (h *Handler) zonesByRoute() ([]*zone, error) {
 	return zones, nil
 }
 
+// defaultRoute is the route of a handler that names none.
+const defaultRoute = "default"
+
 // routes returns the routes that count.
 func (h *Handler) routes() []string {
 	if len(h.Routes) == 0 {
