@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
@@ -54,6 +55,7 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 	who := e.about.in(e.handler, e.zone, e.rules)
 	answer := adminapi.Handler{
 		Handlers: 1, TenantFrom: e.handler.tenantFrom(e.zone), Tenant: who.shown, Note: who.note,
+		Plan: strings.TrimPrefix(who.Plan, "~"), Blocked: who.Blocked,
 		Candidates: e.candidates(who.rules, who.Plan, who.means == standingLimited),
 	}
 	for _, zone := range e.handler.zones {
