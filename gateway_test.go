@@ -283,6 +283,10 @@ func (g *gateway) post(path, contentType, body string) (int, string) {
 	require.NoError(g.t, err)
 	defer res.Body.Close()
 	text, _ := io.ReadAll(res.Body)
+	if strings.Contains(string(text), `{"error":`) {
+		// Caddy before 2.11 answers 200 where it has warnings to tell first.
+		return http.StatusBadRequest, string(text)
+	}
 	return res.StatusCode, string(text)
 }
 
