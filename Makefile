@@ -1,4 +1,4 @@
-# What to type: `make run`, `make test`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
+# What to type: `make run`, `make test`, `make test-all`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
 
 # go.mod requires the oldest Caddy that works, so that this module forces no newer
 # one on a build. What runs and is tested here uses the newest: it stands in newest.mod.
@@ -10,17 +10,21 @@ CADDY_VERSION ?= $(shell go list $(NEWEST) -m -f '{{.Version}}' github.com/caddy
 # The tools have a go.mod of their own, so that this module stays free of them.
 TOOL = go tool -modfile=tools/go.mod
 
-.PHONY: run test bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
+.PHONY: run test test-all bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
 
 # Caddy with the quickstart on http://localhost:8080; it needs Go and nothing else.
 run:
 	go run $(NEWEST) ./cmd/caddy run --config examples/quickstart/Caddyfile
 
-# All tests, against real Redis and PostgreSQL processes that they start themselves.
+# Tests, against real Redis and PostgreSQL processes that they start themselves. Those
+# that take long are shorter here, and it is told what they leave out.
 test:
 	@scripts/servers
-	go test $(NEWEST) -race -parallel 4 -timeout 20m ./...
-	cd kafka && go test $(NEWEST) -race -timeout 20m ./...
+	@go run ./scripts/testrun $(NEWEST) -race -parallel 8 -timeout 20m -- . kafka
+
+# All of them, in full.
+test-all:
+	@RATELIMIT_TEST=all $(MAKE) --no-print-directory test
 
 # A gateway with this module, without it and with others in its place, under
 # load: a quarter of an hour on an otherwise idle machine, written to

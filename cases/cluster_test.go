@@ -197,13 +197,17 @@ func TestRejectedRowsAreLogged(t *testing.T) {
 // TestNoSQLOnTheHotPath sends many requests and counts the statements.
 func TestNoSQLOnTheHotPath(t *testing.T) {
 	t.Parallel()
+	requests := 2000
+	if servertest.Thorough(t, "10,000 requests instead of 2,000") {
+		requests = 10_000
+	}
 	c := startCluster(t, 1, "5s", "on")
 	c.rule(t, "shop-a", "create-order", 100, 1)
 	c.awaitRules(t, 1)
 	var wait sync.WaitGroup
 	for worker := range 20 {
 		wait.Go(func() {
-			for i := range 500 {
+			for i := range requests / 20 {
 				c.gateways[0].Get("/orders", fmt.Sprintf("tenant-%d-%d", worker, i))
 			}
 		})

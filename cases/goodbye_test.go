@@ -3,8 +3,6 @@ package cases_test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,21 +18,15 @@ import (
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
-// exits is how often TestS3GoodBye stops a gateway: Caddy stops its apps in an order
-// of chance. RATELIMIT_EXITS says otherwise; 20 are enough to be sure.
-func exits(t *testing.T) int {
-	t.Helper()
-	n, err := strconv.Atoi(os.Getenv("RATELIMIT_EXITS"))
-	if err != nil {
-		return 4
-	}
-	return n
-}
-
 // TestS3GoodBye stops gateways under load. Until the last answer, all are what they
-// were before, and the last refusals are counted.
+// were before, and the last refusals are counted. Caddy stops its apps in an order of
+// chance; 20 exits are enough to be sure.
 func TestS3GoodBye(t *testing.T) {
 	t.Parallel()
+	exits := 2
+	if servertest.Thorough(t, "20 exits instead of 2") {
+		exits = 20
+	}
 	for name, region := range map[string]string{"whole": "", "region": "region eu auto"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +36,7 @@ func TestS3GoodBye(t *testing.T) {
 			postgres.Exec(t, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second) VALUES ('shop-a', 'api', 1000000, 1)`)
 			file := strings.Replace(gateway.Site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 5s\n}\nrules "+postgres.URL("")+
 				"\ndefault 1/1000s burst 100\ninstances 1\nfallback deny\n"+region+"\n}", gateway.Answers("rate_limit api")), "auto_https off", "auto_https off\nshutdown_delay 1s", 1)
-			for range exits(t) {
+			for range exits {
 				require.NoError(t, redis.Client(t).FlushAll(t.Context()).Err())
 				g := gateway.Start(t, file)
 				var first gateway.Reply

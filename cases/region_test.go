@@ -156,6 +156,11 @@ func (f *federation) offer(t *testing.T, perSecond map[string]int, until func() 
 // shares may let through once.
 func TestRegionsFollowDemand(t *testing.T) {
 	t.Parallel()
+	demands := []float64{0.7, 0.3}
+	all := servertest.Thorough(t, "the demand that moves to the other region, a limit with shares of its own, a region that is cut off")
+	if !all {
+		demands = demands[:1]
+	}
 	f := startFederation(t, "eu")
 	f.awaitShare(t, "eu", "the first region has all there is", func(share float64) bool { return share > 0.99 })
 	f.join(t, "us")
@@ -166,7 +171,7 @@ func TestRegionsFollowDemand(t *testing.T) {
 		return func() bool { return f.share("eu") > eu-0.08 && f.share("eu") < eu+0.08 && f.share("us") > 0.9-eu }
 	}
 	moves := 0.0
-	for _, eu := range []float64{0.7, 0.3} {
+	for _, eu := range demands {
 		before := f.share("us")
 		passed, took := f.offer(t, map[string]int{"eu": int(eu * 200), "us": int((1 - eu) * 200)}, settled(eu))
 		require.True(t, settled(eu)(), "eu has %.3f, us %.3f", f.share("eu"), f.share("us"))
@@ -181,8 +186,16 @@ func TestRegionsFollowDemand(t *testing.T) {
 		got := g.Get("/", "another")
 		require.Equal(t, int(100*f.share(name)), got.Field("X-RateLimit-Limit"), name)
 	}
+	if !all {
+		return
+	}
+	f.ownShare(t)
+	f.cutOff(t)
+}
 
-	// Demand for one limit alone may be elsewhere: it has a share of its own then.
+// ownShare: demand for one limit alone may be elsewhere. It has a share of its own then.
+func (f *federation) ownShare(t *testing.T) {
+	t.Helper()
 	f.offer(t, map[string]int{"eu": 60, "us": 140}, func() bool {
 		for range 20 {
 			f.gateways["eu"].Get("/", "shop-eu")
@@ -191,9 +204,12 @@ func TestRegionsFollowDemand(t *testing.T) {
 	})
 	require.Greater(t, f.gateways["eu"].Get("/", "shop-eu").Field("X-RateLimit-Limit"), 60)
 	require.Less(t, f.gateways["us"].Get("/", "shop-eu").Field("X-RateLimit-Limit"), 40)
+}
 
-	// One region is cut off. It gives its safe share in the end, and the other may
-	// have the rest not before that is certain.
+// cutOff: a region that is cut off gives its safe share in the end, and the other may
+// have the rest not before that is certain.
+func (f *federation) cutOff(t *testing.T) {
+	t.Helper()
 	f.links["us"].Set(t, servertest.Fault{Refuse: true})
 	cut := time.Now()
 	f.offer(t, map[string]int{"eu": 150}, func() bool { return f.share("us") <= 0.05 })

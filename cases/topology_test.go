@@ -188,6 +188,10 @@ func TestO5ClusterMoves(t *testing.T) {
 // as they are, and with their replicas taking over first.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
+	masters := 1
+	if servertest.Thorough(t, "all three masters of a cluster instead of one") {
+		masters = 3
+	}
 	for _, first := range []bool{false, true} {
 		name := "as they are"
 		if first {
@@ -199,7 +203,7 @@ func TestRollingRestart(t *testing.T) {
 			g := gateway.Start(t, onCluster(c.URLs()[:3], ""))
 			w := watching(t, g, 50)
 			w.settle(t)
-			for i, master := range c.Servers[:3] {
+			for i, master := range c.Servers[:masters] {
 				own := w.of(t, c, master)
 				if first {
 					c.Failover(t, c.ReplicaOf(t, master))
@@ -217,11 +221,15 @@ func TestRollingRestart(t *testing.T) {
 // TestSentinelFailoversAtTheGateway changes the master three times in a row.
 func TestSentinelFailoversAtTheGateway(t *testing.T) {
 	t.Parallel()
+	failovers := 1
+	if servertest.Thorough(t, "three fail-overs instead of one") {
+		failovers = 3
+	}
 	s := servertest.Sentinels(t, servertest.SentinelOptions{})
 	g := gateway.Start(t, onSentinels(s))
 	w := watching(t, g, 20)
 	w.settle(t)
-	for i := range 3 {
+	for i := range failovers {
 		before := s.Master()
 		how := "killed"
 		if i == 1 {

@@ -43,7 +43,7 @@ func arrows() map[string][]string {
 		"internal/servertest":           {},
 		"cases":                         nil,
 		"cases/gateway":                 nil,
-		"scripts/testrun":              {},
+		"scripts/testrun":               {},
 	}
 }
 
