@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,10 +204,19 @@ func (id *identity) guestOf(r *http.Request) (visitor, standing, error) {
 	}
 }
 
+// caddyDrops tells whether this Caddy drops a header of that name from requests. One
+// that does has a field that allows it; Caddy before 2.11.4 keeps them all.
+func caddyDrops(header string) bool {
+	server := reflect.TypeFor[caddyhttp.Server]()
+	_, underscores := server.FieldByName("ExpectedUnderscoreHeaders")
+	_, dots := server.FieldByName("ExpectedDotHeaders")
+	return underscores && strings.Contains(header, "_") || dots && strings.Contains(header, ".")
+}
+
 // warnOfTenant tells what the operator may not have meant.
 func (h *Handler) warnOfTenant(source *keySource) {
 	for _, name := range source.once.headers {
-		if strings.ContainsAny(name, "_.") {
+		if caddyDrops(name) {
 			h.logger.Warn("caddy drops headers with an underscore or a dot in their name unless the server expects them, so this tenant may always be missing",
 				zap.String("header", name))
 		}

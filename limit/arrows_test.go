@@ -47,6 +47,9 @@ func arrows() map[string][]string {
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
 		"internal/servertest":           {},
+		"cases":                         nil,
+		"cases/gateway":                 nil,
+		"scripts/testrun":               {},
 	}
 }
 
