@@ -310,7 +310,7 @@ func (s *senders) load(c *call, own *waiter) bool {
 				return
 			}
 			if own == nil {
-				c.deadline = later(c.deadline, w.latest, now.Add(like))
+				c.deadline = later(c.deadline, w.end(now, like))
 			}
 			c.batch.add(w)
 		})
@@ -336,6 +336,16 @@ func (s *senders) settleTime() time.Duration {
 
 // later returns the latest of times.
 func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// end is when a sender's call for the waiter ends. One that has hardly waited is told
+// after the breaker has been, so that nobody asks a Redis in between that has just
+// failed; one that has waited ends before the call.
+func (w *waiter) end(now time.Time, like time.Duration) time.Time {
+	if now.Sub(w.arrived) < like/8 {
+		return w.latest.Add(-like / 64)
+	}
+	return now.Add(like)
+}
 
 // alike reports whether those who have so much time may share a call: its end is
 // one for all of them.
