@@ -43,7 +43,7 @@ const plansOfApp = `{
 		{"tenant":"~gold","route":"plans","capacity":100,"refill_per_second":1},
 		{"tenant":"~gold","route":"*","capacity":90,"refill_per_second":1},
 		{"tenant":"~free","route":"*","capacity":10,"refill_per_second":10000},
-		{"tenant":"*","route":"plans","capacity":3,"refill_per_second":3000}
+		{"tenant":"*","route":"plans","capacity":30,"refill_per_second":3000}
 	],
 	"plans": [{"tenant":"shop-a","plan":"gold"},{"tenant":"shop-vip","plan":"gold"},{"tenant":"shop-c","plan":"unruled"}]
 }`
@@ -61,12 +61,12 @@ func TestPlans(t *testing.T) {
 		"another of the plan":      {[]string{"X-Api-Key", "shop-vip"}, "1000"},
 		"before the request's own": {[]string{"X-Api-Key", "shop-a", "X-Plan", "free"}, "100"},
 		"the request's own":        {[]string{"X-Api-Key", "shop-b", "X-Plan", "free"}, "10"},
-		"a plan without rules":     {[]string{"X-Api-Key", "shop-c"}, "3"},
-		"no plan":                  {[]string{"X-Api-Key", "shop-b"}, "3"},
-		"no plan's name":           {[]string{"X-Api-Key", "shop-b", "X-Plan", "~gold"}, "3"},
-		"a reserved name":          {[]string{"X-Api-Key", "shop-b", "X-Plan", "guest"}, "3"},
-		"a key like a plan":        {[]string{"X-Api-Key", "~gold"}, "3"},
-		"a wildcard":               {[]string{"X-Api-Key", "*"}, "3"},
+		"a plan without rules":     {[]string{"X-Api-Key", "shop-c"}, "30"},
+		"no plan":                  {[]string{"X-Api-Key", "shop-b"}, "30"},
+		"no plan's name":           {[]string{"X-Api-Key", "shop-b", "X-Plan", "~gold"}, "30"},
+		"a reserved name":          {[]string{"X-Api-Key", "shop-b", "X-Plan", "guest"}, "30"},
+		"a key like a plan":        {[]string{"X-Api-Key", "~gold"}, "30"},
+		"a wildcard":               {[]string{"X-Api-Key", "*"}, "30"},
 	} {
 		status, most := get(t, h, test.headers...)
 		require.Equal(t, http.StatusOK, status, name)
