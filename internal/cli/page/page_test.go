@@ -165,8 +165,6 @@ func TestPassedOn(t *testing.T) {
 
 func TestAnswersOfGateways(t *testing.T) {
 	t.Parallel()
-	hang := make(chan struct{})
-	t.Cleanup(func() { close(hang) })
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, silent.Close())
@@ -197,7 +195,7 @@ func TestAnswersOfGateways(t *testing.T) {
 				_ = conn.Close()
 			}
 		}), 502, "closed the connection without an answer"},
-		"never":   {admin(t, func(http.ResponseWriter, *http.Request) { <-hang }), 502, "did not answer in time"},
+		"never":   {admin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), 502, "did not answer in time"},
 		"nobody":  {silent.Addr().String(), 502, "nobody listens there"},
 		"endless": {admin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, longestAnswer+1)) }), 502, "is longer than"},
 		"elsewhere": {admin(t, func(w http.ResponseWriter, r *http.Request) {
@@ -289,7 +287,7 @@ func TestOptionsOfThePage(t *testing.T) {
 
 // standInForSSH does what ssh -W does, without another machine.
 func standInForSSH(arguments []string) {
-	_ = os.WriteFile(filepath.Join(filepath.Dir(os.Args[0]), "arguments"), []byte(strings.Join(arguments, " ")), 0o600)
+	_ = os.WriteFile(filepath.Join(os.Getenv("PATH"), "arguments"), []byte(strings.Join(arguments, " ")), 0o600)
 	if arguments[len(arguments)-1] == "lost" {
 		_, _ = io.WriteString(os.Stderr, "ssh: Could not resolve hostname lost\n")
 		os.Exit(255)
