@@ -10,13 +10,18 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/block"
+	"github.com/caddygate/ratelimit/internal/cli"
 )
 
 func init() {
 	caddy.RegisterModule(adminAPI{})
+	caddycmd.RegisterCommand(cli.Command(block.Expand))
 }
 
 // adminAPI serves what operators ask about the limits of this gateway, and the
@@ -30,38 +35,21 @@ func (adminAPI) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.rate_limit", New: func() caddy.Module { return new(adminAPI) }}
 }
 
-// adminCall is one of the calls.
+// adminCall is one of the calls, and what answers it.
 type adminCall struct {
-	method string
-	path   string
-	within time.Duration
-	handle func(ctx context.Context, app *App, q *adminQuery) (any, error)
-	allow  []string // parameters of the query
+	adminapi.Call
+	answer func(ctx context.Context, app *App, q *adminapi.Query) (any, error)
 }
-
-// adminTimeout bounds most calls: all that they wait for is Redis.
-const adminTimeout = 5 * time.Second
-
-// The paths of the calls.
-const (
-	adminRoot   = "/rate_limit/"
-	statusPath  = adminRoot + "status"
-	rulesPath   = adminRoot + "rules"
-	refreshPath = adminRoot + "rules/refresh"
-	explainPath = adminRoot + "explain"
-	bucketPath  = adminRoot + "bucket"
-	topPath     = adminRoot + "top"
-)
 
 // adminCalls lists the calls.
 func adminCalls() []adminCall {
 	return []adminCall{
-		{http.MethodGet, statusPath, adminTimeout, answerStatus, nil},
-		{http.MethodGet, rulesPath, adminTimeout, answerRules, []string{"tenant", "route", "limit", "cursor"}},
-		{http.MethodGet, explainPath, adminTimeout, answerExplain, []string{"tenant", "stored", "key", "ip", "route", "cost"}},
-		{http.MethodDelete, bucketPath, adminTimeout, answerReset, []string{"tenant", "stored", "key", "ip", "route"}},
-		{http.MethodPost, refreshPath, refreshTimeout, answerRefresh, nil},
-		{http.MethodGet, topPath, adminTimeout, answerTop, []string{"limit"}},
+		{adminapi.StatusCall(), answerStatus},
+		{adminapi.RulesCall(), answerRules},
+		{adminapi.ExplainCall(), answerExplain},
+		{adminapi.ResetCall(), answerReset},
+		{adminapi.RefreshCall(), answerRefresh},
+		{adminapi.TopCall(), answerTop},
 	}
 }
 
@@ -69,9 +57,9 @@ func adminCalls() []adminCall {
 func (adminAPI) Routes() []caddy.AdminRoute {
 	calls := adminCalls()
 	routes := make([]caddy.AdminRoute, 0, len(calls)+1)
-	routes = append(routes, caddy.AdminRoute{Pattern: adminRoot, Handler: caddy.AdminHandlerFunc(unknownPath)})
+	routes = append(routes, caddy.AdminRoute{Pattern: adminapi.Root, Handler: caddy.AdminHandlerFunc(unknownPath)})
 	for _, call := range calls {
-		routes = append(routes, caddy.AdminRoute{Pattern: call.path, Handler: caddy.AdminHandlerFunc(call.serve)})
+		routes = append(routes, caddy.AdminRoute{Pattern: call.Path, Handler: caddy.AdminHandlerFunc(call.serve)})
 	}
 	return routes
 }
@@ -80,71 +68,52 @@ func (adminAPI) Routes() []caddy.AdminRoute {
 func unknownPath(_ http.ResponseWriter, r *http.Request) error {
 	paths := make([]string, 0, len(adminCalls()))
 	for _, call := range adminCalls() {
-		paths = append(paths, call.method+" "+call.path)
+		paths = append(paths, call.Method+" "+call.Path)
 	}
 	return apiError(http.StatusNotFound, "%.100q is not there: there are %s", r.URL.Path, strings.Join(paths, ", "))
 }
 
 // serve answers a request.
 func (c *adminCall) serve(w http.ResponseWriter, r *http.Request) error {
-	if methods := c.methods(); !slices.Contains(methods, r.Method) {
+	if methods := c.Methods(); !slices.Contains(methods, r.Method) {
 		w.Header().Set("Allow", strings.Join(methods, ", "))
-		return apiError(http.StatusMethodNotAllowed, "%s does not take %.20q: allowed is %s", c.path, r.Method, strings.Join(methods, ", "))
+		return apiError(http.StatusMethodNotAllowed, "%s does not take %.20q: allowed is %s", c.Path, r.Method, strings.Join(methods, ", "))
 	}
 	raw, err := c.parameters(w, r)
 	if err != nil {
-		return apiError(http.StatusBadRequest, "%w", err)
+		return badQuery(err)
 	}
-	query, err := newAdminQuery(raw, c.allow)
+	query, err := adminapi.ParseQuery(raw, c.Parameters)
 	if err != nil {
-		return apiError(http.StatusBadRequest, "%w", err)
+		return badQuery(err)
 	}
 	app, err := runningApp()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), c.within)
+	ctx, cancel := context.WithTimeout(r.Context(), c.Within)
 	defer cancel()
-	answer, err := c.handle(ctx, app, query)
+	answer, err := c.answer(ctx, app, query)
 	if err != nil {
 		return err
 	}
 	return writeAnswer(w, answer)
 }
 
-// methods are those that the call takes.
-func (c *adminCall) methods() []string {
-	switch {
-	case c.method != http.MethodGet:
-		return []string{c.method}
-	case c.namesTenant():
-		return []string{http.MethodGet, http.MethodHead, http.MethodPost}
-	}
-	return []string{http.MethodGet, http.MethodHead}
-}
-
-// namesTenant reports whether a parameter may be a secret. Caddy logs the URI of
-// every admin call, so that such parameters may stand in the body, too.
-func (c *adminCall) namesTenant() bool { return slices.Contains(c.allow, "tenant") }
-
-// mostParameters is how many bytes of parameters a body may have.
-const mostParameters = 64 << 10
-
 // parameters returns those of the URI and of a form in the body.
 func (c *adminCall) parameters(w http.ResponseWriter, r *http.Request) (string, error) {
-	const form = "application/x-www-form-urlencoded"
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); !c.namesTenant() || media != form {
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); !c.NamesTenant() || media != adminapi.Form {
 		return r.URL.RawQuery, nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostParameters))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, adminapi.MaxForm))
 	if err != nil {
-		return "", fmt.Errorf("reading the parameters in the body, of which %d bytes are allowed: %w", mostParameters, err)
+		return "", fmt.Errorf("reading the parameters in the body, of which %d bytes are allowed: %w", adminapi.MaxForm, err)
 	}
 	return strings.Trim(r.URL.RawQuery+"&"+string(body), "&"), nil
 }
 
 // partial is an answer that tells of a failure, too.
-type partial interface{ status() int }
+type partial interface{ Status() int }
 
 func writeAnswer(w http.ResponseWriter, answer any) error {
 	body, err := json.MarshalIndent(answer, "", "  ")
@@ -154,7 +123,7 @@ func writeAnswer(w http.ResponseWriter, answer any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if p, ok := answer.(partial); ok {
-		w.WriteHeader(p.status())
+		w.WriteHeader(p.Status())
 	}
 	_, _ = w.Write(append(body, '\n')) // who is gone needs no answer
 	return nil
@@ -176,6 +145,9 @@ func runningApp() (*App, error) {
 func apiError(status int, format string, arguments ...any) error {
 	return caddy.APIError{HTTPStatus: status, Err: fmt.Errorf(format, arguments...)}
 }
+
+// badQuery is for what the caller has to change.
+func badQuery(err error) error { return apiError(http.StatusBadRequest, "%w", err) }
 
 // Interface guards
 var (

@@ -1,44 +1,23 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
-// bucketAnswer is what is known of a bucket, in Redis and here.
-type bucketAnswer struct {
-	Keys       []string        `json:"redis_keys,omitempty"`
-	Redis      *stateAnswer    `json:"redis,omitempty"`
-	Remembered []refusalAnswer `json:"remembered,omitempty"`
-	Prefetch   int64           `json:"prefetch,omitempty"`
-	Local      *stateAnswer    `json:"local"`
-}
-
-// stateAnswer is the state of a bucket, or why it could not be asked for.
-type stateAnswer struct {
-	Error        string `json:"error,omitempty"`
-	Capacity     int64  `json:"capacity"`
-	Remaining    int64  `json:"remaining"`
-	RetryAfterMs int64  `json:"retry_after_ms"`
-	ResetAfterMs int64  `json:"reset_after_ms"`
-}
-
-// refusalAnswer is a refusal that this gateway remembers.
-type refusalAnswer struct {
-	Key   string `json:"key"`
-	Cost  int64  `json:"cost"`
-	ForMs int64  `json:"for_ms"`
-}
-
 // bucket looks at a bucket everywhere, by what a request costs, and changes nothing.
-func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int64) *bucketAnswer {
+func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int64) *adminapi.Bucket {
 	wanted := limit.Request{Buckets: []limit.Bucket{bucket}, Cost: cost}
-	answer := new(bucketAnswer)
+	answer := new(adminapi.Bucket)
 	share := bucket
 	if e.app.client != nil {
 		share.Rule = bucket.Rule.Share(int64(e.app.instances()))
@@ -55,7 +34,7 @@ func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int6
 		key := inRedis.RedisKey(part.Key, part.Rule.Algorithm)
 		answer.Keys = append(answer.Keys, key)
 		if known := e.app.memory.refusals.Refusal(part); known.For > 0 {
-			answer.Remembered = append(answer.Remembered, refusalAnswer{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
+			answer.Remembered = append(answer.Remembered, adminapi.Refusal{Key: key, Cost: known.Cost, ForMs: known.For.Milliseconds()})
 		}
 	}
 	answer.Prefetch = e.app.memory.ahead.InHand(bucket)
@@ -65,12 +44,12 @@ func (e *explanation) bucket(ctx context.Context, bucket limit.Bucket, cost int6
 }
 
 // look asks for the state of the only bucket of a request.
-func look(ctx context.Context, at limit.Limiter, wanted limit.Request) *stateAnswer {
+func look(ctx context.Context, at limit.Limiter, wanted limit.Request) *adminapi.State {
 	decision, err := at.Take(ctx, wanted)
 	if err != nil {
-		return &stateAnswer{Error: redisbucket.Reason(err), Capacity: wanted.Buckets[0].Rule.Capacity}
+		return &adminapi.State{Error: redisbucket.Reason(err), Capacity: wanted.Buckets[0].Rule.Capacity}
 	}
-	return &stateAnswer{
+	return &adminapi.State{
 		Capacity: wanted.Buckets[0].Rule.Capacity, Remaining: decision.First.Remaining,
 		RetryAfterMs: waitMillis(decision.First.RetryAfter), ResetAfterMs: waitMillis(decision.First.ResetAfter),
 	}
@@ -81,7 +60,7 @@ func waitMillis(d time.Duration) int64 {
 	if d == limit.Never {
 		return -1
 	}
-	return roundedUp(d, time.Millisecond)
+	return headers.RoundedUp(d, time.Millisecond)
 }
 
 // price is what the request that is asked about costs: where the handler reads it
@@ -94,4 +73,60 @@ func (e *explanation) price() int64 {
 		return e.handler.cost.fixed
 	}
 	return 1
+}
+
+// answerReset makes the buckets full again, here and in Redis, under every
+// algorithm and with every part that they may have been split into.
+func answerReset(ctx context.Context, app *App, q *adminapi.Query) (any, error) {
+	about, err := app.subject(q)
+	if err != nil {
+		return nil, err
+	}
+	answer := &adminapi.Reset{Buckets: []adminapi.ResetBucket{}}
+	done := map[limit.Key]bool{}
+	for _, of := range about.zones {
+		for _, key := range about.keys(of.handler, of.zone) {
+			if !done[key] {
+				done[key] = true
+				bucket, failure := app.resetBucket(ctx, key, of.zone.name)
+				answer.Buckets = append(answer.Buckets, bucket)
+				answer.Error = cmp.Or(failure, answer.Error)
+			}
+		}
+	}
+	if len(done) == 0 {
+		return nil, apiError(http.StatusBadRequest, "this names no bucket: for a guest's, parameter ip has to be there, and the handler of the route must limit guests by ip")
+	}
+	return answer, nil
+}
+
+// resetBucket resets one bucket, and returns what was not reset, in words.
+func (a *App) resetBucket(ctx context.Context, key limit.Key, route string) (bucket adminapi.ResetBucket, failure string) {
+	bucket = adminapi.ResetBucket{Name: key.Tenant, Route: route, Here: true}
+	err := a.limiter.Reset(ctx, key)
+	switch {
+	case a.client == nil:
+	case err != nil:
+		bucket.Redis = redisbucket.Reason(err)
+		failure = "Redis could not be asked (" + bucket.Redis + "): its part of the bucket is as it was"
+	default:
+		bucket.Redis = adminapi.ResetDone
+	}
+	return bucket, failure
+}
+
+// answerTop lists the buckets that refused most.
+func answerTop(_ context.Context, app *App, q *adminapi.Query) (any, error) {
+	most, err := q.Number("limit", adminapi.DefaultTop, adminapi.MaxTop)
+	if err != nil {
+		return nil, badQuery(err)
+	}
+	buckets, since, counted := app.memory.top.List(int(most))
+	answer := &adminapi.Top{Since: since.UTC(), Seconds: counted.Seconds(), Buckets: make([]adminapi.TopBucket, 0, len(buckets))}
+	for _, b := range buckets {
+		answer.Buckets = append(answer.Buckets, adminapi.TopBucket{
+			Tenant: b.Tenant, Stored: adminapi.StoredName(b.Tenant, b.Key.Tenant), Key: b.Key.Tenant, Route: b.Zone, Refused: b.Count, Over: b.Over,
+		})
+	}
+	return answer, nil
 }

@@ -2,58 +2,27 @@ package ratelimit
 
 import (
 	"context"
+	"net/http"
 	"time"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
-// explainAnswer is the answer to GET /rate_limit/explain. docs/admin.md says what
-// the fields tell.
-type explainAnswer struct {
-	Route     string          `json:"route"`
-	RulesHash string          `json:"rules_hash,omitempty"`
-	Known     bool            `json:"rules_known"`
-	Handlers  []handlerAnswer `json:"handlers"`
-}
-
-// handlerAnswer explains the route in those handlers that come to the same.
-type handlerAnswer struct {
-	Handlers   int               `json:"handlers"`
-	Routes     []string          `json:"routes"`
-	TenantFrom string            `json:"tenant_from"`
-	Tenant     string            `json:"tenant"`
-	Note       string            `json:"note,omitempty"`
-	Candidates []candidateAnswer `json:"candidates"`
-	Rule       *numbersAnswer    `json:"rule,omitempty"`
-	RuleFrom   string            `json:"rule_from,omitempty"`
-	Share      float64           `json:"region_share,omitempty"`
-	Bucket     *bucketAnswer     `json:"bucket,omitempty"`
-	Next       nextAnswer        `json:"next"`
-}
-
-// candidateAnswer is a place where a rule is looked for, the first that counts.
-type candidateAnswer struct {
-	From   string         `json:"from"`
-	Tenant string         `json:"tenant,omitempty"`
-	Route  string         `json:"route,omitempty"`
-	Exists bool           `json:"exists"`
-	Wins   bool           `json:"wins"`
-	Rule   *numbersAnswer `json:"rule,omitempty"`
-}
-
 // answerExplain tells which rule counts, why, and what the next request gets.
-func answerExplain(ctx context.Context, app *App, q *adminQuery) (any, error) {
-	about, err := q.subject(app)
+func answerExplain(ctx context.Context, app *App, q *adminapi.Query) (any, error) {
+	about, err := app.subject(q)
 	if err != nil {
 		return nil, err
 	}
-	cost, err := q.cost()
+	cost, err := q.Number("cost", 0, limit.MaxCapacity) // 0: what the handler says
 	if err != nil {
-		return nil, err
+		return nil, badQuery(err)
 	}
 	rules := app.knownRules()
-	answer := &explainAnswer{Route: about.route, Known: !rules.pending, Handlers: []handlerAnswer{}}
+	answer := &adminapi.Explain{Route: about.Route, Known: !rules.pending, Handlers: []adminapi.Handler{}}
 	if app.source != nil {
 		answer.RulesHash = rules.loaded.Hash()
 	}
@@ -81,9 +50,9 @@ type explanation struct {
 	cost    int64 // 0: the handler's
 }
 
-func (e *explanation) explain(ctx context.Context) handlerAnswer {
+func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 	who := e.about.in(e.handler, e.zone, e.rules)
-	answer := handlerAnswer{
+	answer := adminapi.Handler{
 		Handlers: 1, TenantFrom: e.handler.tenantFrom(e.zone), Tenant: who.shown, Note: who.note,
 		Candidates: e.candidates(who.rules, who.means == standingLimited),
 	}
@@ -102,10 +71,10 @@ func (e *explanation) explain(ctx context.Context) handlerAnswer {
 	key := limit.Key{Tenant: who.key, Route: e.zone.route}
 	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(who.rules, e.rules))
 	rule := asked.bucket.Rule
-	numbers := newNumbers(rule)
+	numbers := adminapi.NewNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
 	if who.key == "" {
-		answer.Next = nextAnswer{Outcome: outcomeUnknown}
+		answer.Next = adminapi.Next{Outcome: adminapi.OutcomeUnknown}
 		return answer
 	}
 	if rule.Mode != limit.Deny && rule.Mode != limit.Unlimited {
@@ -125,25 +94,25 @@ func (h *Handler) tenantFrom(z *zone) string {
 
 // candidates lists all places where the rule of a tenant may be, in the order in
 // which they count. None wins where no rule is asked for.
-func (e *explanation) candidates(tenant string, asked bool) []candidateAnswer {
+func (e *explanation) candidates(tenant string, asked bool) []adminapi.Candidate {
 	layers := []*rulecache.Snapshot{e.rules.static}
-	names := []string{fromStatic}
+	names := []string{adminapi.FromStatic}
 	if e.app.source != nil {
-		layers, names = []*rulecache.Snapshot{e.rules.loaded, e.rules.static}, []string{fromPostgres, fromStatic}
+		layers, names = []*rulecache.Snapshot{e.rules.loaded, e.rules.static}, []string{adminapi.FromPostgres, adminapi.FromStatic}
 	}
-	var list []candidateAnswer
+	var list []adminapi.Candidate
 	for _, place := range rulecache.Candidates(tenant, e.zone.route, len(layers)) {
 		rule, exists := layers[place.Layer].Get(place.Tenant, place.Route)
-		list = append(list, newCandidate(candidateAnswer{From: names[place.Layer], Tenant: place.Tenant, Route: place.Route}, rule, exists))
+		list = append(list, newCandidate(adminapi.Candidate{From: names[place.Layer], Tenant: place.Tenant, Route: place.Route}, rule, exists))
 	}
 	own := e.handler.hasLimit(e.zone)
-	list = append(list, newCandidate(candidateAnswer{From: fromHandler}, e.zone.fallback, own))
+	list = append(list, newCandidate(adminapi.Candidate{From: adminapi.FromHandler}, e.zone.fallback, own))
 	if e.zone.key == nil {
 		fallback := limit.Rule{}
 		if e.app.fallback != nil {
 			fallback = *e.app.fallback
 		}
-		list = append(list, newCandidate(candidateAnswer{From: fromDefault}, fallback, e.app.fallback != nil))
+		list = append(list, newCandidate(adminapi.Candidate{From: adminapi.FromDefault}, fallback, e.app.fallback != nil))
 	}
 	for i := range list {
 		if list[i].Exists && asked {
@@ -154,9 +123,9 @@ func (e *explanation) candidates(tenant string, asked bool) []candidateAnswer {
 	return list
 }
 
-func newCandidate(c candidateAnswer, rule limit.Rule, exists bool) candidateAnswer {
+func newCandidate(c adminapi.Candidate, rule limit.Rule, exists bool) adminapi.Candidate {
 	if c.Exists = exists; exists {
-		numbers := newNumbers(rule)
+		numbers := adminapi.NewNumbers(rule)
 		c.Rule = &numbers
 	}
 	return c
@@ -203,3 +172,76 @@ func newOutlook(of zoneOf) outlook {
 // explainLook is how long a look at a bucket in Redis may take at least: an answer
 // that comes too late for a request still tells an operator what is there.
 const explainLook = 250 * time.Millisecond
+
+// ended is what a request gets for whose it is. A directive in shadow lets it pass.
+func ended(means standing, shadow bool) adminapi.Next {
+	if means == standingFree {
+		return adminapi.Next{Outcome: outcomeWords[outcomeAllowed], Status: http.StatusOK}
+	}
+	status := http.StatusUnauthorized
+	if shadow {
+		status = http.StatusOK
+	}
+	return adminapi.Next{Outcome: outcomeWords[outcomeUnauthorized], Status: status}
+}
+
+// next tells what ServeHTTP would do with the visitor's next request, in the same
+// steps, and takes nothing.
+func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
+	current, cost := new(verdict), e.price()
+	for _, zone := range e.zones() {
+		rule := zone.rule(who.rules, e.rules)
+		switch rule.Mode {
+		case limit.Deny:
+			return adminapi.Next{Outcome: outcomeWords[outcomeDenied], Status: http.StatusForbidden, Route: zone.name}
+		case limit.Unlimited:
+		default:
+			key := limit.Key{Tenant: who.key, Route: zone.route}
+			current.add(e.rules.charge(zone, key, who.shown, rule))
+		}
+	}
+	if len(current.charges) == 0 {
+		return adminapi.Next{Outcome: outcomeWords[outcomeUnlimited], Status: http.StatusOK}
+	}
+	wanted := limit.Request{Cost: cost, Count: 1, Local: e.rules.ignorant()}
+	if err := e.handler.decide(current.charges, wanted, e.handler.foreseeing(ctx)); err != nil {
+		return adminapi.Next{Outcome: adminapi.OutcomeUnknown, Cost: cost}
+	}
+	return e.told(current, cost)
+}
+
+// zones are those that a request meets for sure: all of a handler with routes, and
+// of zones that match for themselves the one that is asked about.
+func (e *explanation) zones() []*zone {
+	if len(e.handler.RateLimits) > 0 {
+		return []*zone{e.zone}
+	}
+	return e.handler.zones
+}
+
+// told is what a decided request is told.
+func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
+	violated := current.violated(0)
+	if violated < 0 {
+		current.showNearest(0, headerStyle{})
+	} else {
+		current.about = violated
+	}
+	about := &current.charges[current.about]
+	next := adminapi.Next{
+		Outcome: outcomeWords[about.outcome], Status: http.StatusOK, Route: about.zone.name, Cost: cost, Source: about.source.String(),
+	}
+	if about.shown() {
+		remaining := min(max(about.state.Remaining, 0), about.bucket.Rule.Capacity)
+		next.Remaining = &remaining
+	}
+	if violated < 0 {
+		return next
+	}
+	next.Status = http.StatusTooManyRequests
+	if wait := about.state.RetryAfter; wait != limit.Never {
+		seconds := max(1, headers.WholeSeconds(wait))
+		next.RetryAfter = &seconds
+	}
+	return next
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/internal/servertest"
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -37,26 +38,26 @@ func started(t testing.TB, app, handler string) *Handler {
 // asks calls a call of the admin API as its handler does.
 func asks(app *App, path string, query url.Values) (any, error) {
 	for _, call := range adminCalls() {
-		if call.path != path {
+		if call.Path != path {
 			continue
 		}
-		q, err := newAdminQuery(query.Encode(), call.allow)
+		q, err := adminapi.ParseQuery(query.Encode(), call.Parameters)
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), call.within)
+		ctx, cancel := context.WithTimeout(context.Background(), call.Within)
 		defer cancel()
-		return call.handle(ctx, app, q)
+		return call.answer(ctx, app, q)
 	}
 	return nil, errors.New("no such call")
 }
 
-func explained(t testing.TB, app *App, query url.Values) handlerAnswer {
+func explained(t testing.TB, app *App, query url.Values) adminapi.Handler {
 	t.Helper()
-	answer, err := asks(app, explainPath, query)
+	answer, err := asks(app, adminapi.ExplainPath, query)
 	require.NoError(t, err)
-	require.Len(t, answer.(*explainAnswer).Handlers, 1)
-	return answer.(*explainAnswer).Handlers[0]
+	require.Len(t, answer.(*adminapi.Explain).Handlers, 1)
+	return answer.(*adminapi.Explain).Handlers[0]
 }
 
 // got is what a client gets, as explain tells it.
@@ -91,7 +92,7 @@ func serves(t testing.TB, h *Handler, tenant, address string) got {
 }
 
 // foretold is what explain says that a client gets.
-func foretold(next nextAnswer) got {
+func foretold(next adminapi.Next) got {
 	result := got{status: next.Status, source: next.Source}
 	if next.Remaining != nil {
 		result.remaining = strconv.FormatInt(*next.Remaining, 10)
@@ -220,19 +221,19 @@ func TestExplainNames(t *testing.T) {
 		"a tenant":                     {`{"routes":["a"]` + limits + `}`, "tenant=+t1+", "a", "t1", "granted", ""},
 		"no tenant":                    {`{"routes":["a"]` + limits + `}`, "tenant=", "a", "~guest", "unauthorized", ""},
 		"no tenant, allowed":           {`{"routes":["a"],"guest":"allow"` + limits + `}`, "ip=::1", "a", "~guest", "allowed", ""},
-		"guests":                       {`{"routes":["a"],"guest":"ip"` + limits + `}`, "tenant=~guest", "a", "~guest", "unknown", noteGuest},
+		"guests":                       {`{"routes":["a"],"guest":"ip"` + limits + `}`, "tenant=~guest", "a", "~guest", "unknown", adminapi.NoteGuest},
 		"a guest":                      {`{"routes":["a"],"guest":"ip"` + limits + `}`, "ip=1.2.3.4", "a", "~ip-", "granted", ""},
 		"a guest by its bucket":        {`{"routes":["a"],"guest":"ip"` + limits + `}`, "stored=~ip-" + hash, "a", "~ip-" + hash, "granted", ""},
-		"a made-up key":                {`{"routes":["a"],"guest":"ip","unknown":"guest"` + limits + `}`, "tenant=x", "a", "~guest", "unknown", noteMadeUp},
-		"a made-up key at an address":  {`{"routes":["a"],"guest":"ip","unknown":"guest"` + limits + `}`, "tenant=x&ip=1.2.3.4", "a", "~ip-", "granted", noteMadeUpGuest},
+		"a made-up key":                {`{"routes":["a"],"guest":"ip","unknown":"guest"` + limits + `}`, "tenant=x", "a", "~guest", "unknown", adminapi.NoteMadeUp},
+		"a made-up key at an address":  {`{"routes":["a"],"guest":"ip","unknown":"guest"` + limits + `}`, "tenant=x&ip=1.2.3.4", "a", "~ip-", "granted", adminapi.NoteMadeUpGuest},
 		"a made-up key that is denied": {`{"routes":["a"],"unknown":"deny"` + limits + `}`, "tenant=x", "a", "x", "unauthorized", ""},
-		"a hashed tenant":              {`{"routes":["a"],"tenant_hashed":true` + limits + `}`, "tenant=password", "a", hash, "granted", noteHashed},
+		"a hashed tenant":              {`{"routes":["a"],"tenant_hashed":true` + limits + `}`, "tenant=password", "a", hash, "granted", adminapi.NoteHashed},
 		"a hash":                       {`{"routes":["a"],"tenant_hashed":true` + limits + `}`, "stored=" + hash, "a", hash, "granted", ""},
 		"a tenant too long for a key":  {`{"routes":["a"]` + limits + `}`, "stored=~sha256-" + hash, "a", "~sha256-" + hash, "granted", ""},
-		"an address in a zone":         {zone, "ip=1.2.3.4", "a b", "1.2.3.0/24", "granted", noteZone},
-		"a zone by its route":          {zone, "tenant=1.2.3.4", "a%20b", "1.2.3.0/24", "granted", noteZone},
-		"a zone's blank key":           {zone, "tenant=", "a b", "~blank", "granted", noteZone},
-		"a zone's blank key, stored":   {zone, "stored=~blank", "a b", "~blank", "granted", noteZone},
+		"an address in a zone":         {zone, "ip=1.2.3.4", "a b", "1.2.3.0/24", "granted", adminapi.NoteZone},
+		"a zone by its route":          {zone, "tenant=1.2.3.4", "a%20b", "1.2.3.0/24", "granted", adminapi.NoteZone},
+		"a zone's blank key":           {zone, "tenant=", "a b", "~blank", "granted", adminapi.NoteZone},
+		"a zone's blank key, stored":   {zone, "stored=~blank", "a b", "~blank", "granted", adminapi.NoteZone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := started(t, `{"guest_secret":"0123456789abcdef","static_rules":[{"tenant":"known","route":"a","capacity":3,"refill_per_second":1}]}`, test.handler)
@@ -252,9 +253,9 @@ func TestExplainNames(t *testing.T) {
 func TestExplainLikeHandlersOnce(t *testing.T) {
 	app := provisionMany(t, `{"default":{"capacity":3,"refill_per_second":0.001}}`,
 		`{"routes":["a"]}`, `{"routes":["a"]}`, `{"routes":["a"],"cost":"2"}`, `{"routes":["b"]}`)
-	answer, err := asks(app, explainPath, url.Values{"tenant": {"t1"}, "route": {"a"}})
+	answer, err := asks(app, adminapi.ExplainPath, url.Values{"tenant": {"t1"}, "route": {"a"}})
 	require.NoError(t, err)
-	handlers := answer.(*explainAnswer).Handlers
+	handlers := answer.(*adminapi.Explain).Handlers
 	require.Len(t, handlers, 2)
 	require.Equal(t, []int{2, 1}, []int{handlers[0].Handlers, handlers[1].Handlers})
 	require.Equal(t, []int64{2, 1}, []int64{*handlers[0].Next.Remaining, *handlers[1].Next.Remaining})
@@ -308,7 +309,7 @@ func TestExplainWhereRulesComeFrom(t *testing.T) {
 	}, list("*"), "a header that says * has no rows of its own")
 	answer := explained(t, h.app, url.Values{"tenant": {"t1"}, "route": {"a"}})
 	require.Equal(t, "static", answer.RuleFrom)
-	require.Equal(t, numbersAnswer{
+	require.Equal(t, adminapi.Numbers{
 		Capacity: 2, RefillPerSecond: 1, Algorithm: limit.SlidingWindowCounter.String(), Mode: "shadow", Prefetch: 0, Shards: 1,
 	}, *answer.Rule, "what the rule came to, with what the handler adds")
 }

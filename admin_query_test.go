@@ -9,6 +9,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
 )
 
 // TestAdminRefusesBadQueries: each reason names the parameter and what is allowed.
@@ -16,38 +18,38 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 	app := provisionMany(t, `{"default":{"capacity":3,"refill_per_second":1},"guest_secret":"0123456789abcdef"}`,
 		`{"routes":["a"],"guest":"ip"}`, `{"routes":["b"]}`)
 	for query, want := range map[string]string{
-		statusPath + "?x=1":                        `unknown parameter "x": none is allowed`,
-		rulesPath + "?tenat=x":                     `unknown parameter "tenat": allowed are tenant, route, limit, cursor`,
-		rulesPath + "?limit=0":                     `parameter limit: "0" is not allowed: allowed is a whole number from 1 to 1000`,
-		rulesPath + "?limit=ten":                   `from 1 to 1000`,
-		rulesPath + "?limit=":                      `from 1 to 1000`,
-		rulesPath + "?tenant=":                     `parameter tenant is blank: allowed is that of a rule`,
-		rulesPath + "?route=&tenant=t":             `parameter route is blank`,
-		rulesPath + "?cursor=x":                    `parameter cursor: it is none`,
-		rulesPath + "?cursor=e30":                  `parameter cursor: it is none`,
-		topPath + "?limit=201":                     `from 1 to 200`,
-		explainPath + "?tenant=t":                  `parameter route is missing`,
-		explainPath + "?route=a":                   `nobody is named: allowed are tenant`,
-		explainPath + "?tenant=t&route=x":          `no handler has the route "x": allowed are a, b`,
-		explainPath + "?tenant=t&tenant=u":         `parameter tenant is there 2 times: allowed is once`,
-		explainPath + "?stored=t&tenant=u&route=a": `parameter stored: not together with tenant, ip or key`,
-		explainPath + "?stored=&route=a":           `parameter stored is blank`,
-		explainPath + "?stored=t&key=t&route=a":    `parameter stored: not together with tenant, ip or key`,
-		explainPath + "?key=t&tenant=t&route=a":    `parameter key: not together with tenant or ip`,
-		explainPath + "?key=&route=a":              `parameter key: "" is none`,
-		explainPath + "?key=a+b&route=a":           `parameter key: "a b" is none: allowed is what stands for the tenant in a Redis key`,
-		explainPath + "?key=%25%7Aa&route=a":       `parameter key: "%za" is none`,
-		explainPath + "?key=%257eguest&route=a":    `parameter key: "%7eguest" is none`,
-		bucketPath + "?key=~sha256-0&route=a":      `parameter key: "~sha256-0" is none`,
-		explainPath + "?ip=x&route=a":              `parameter ip: "x" is no IP address`,
-		explainPath + "?ip=&route=a":               `parameter ip is blank`,
-		explainPath + "?tenant=t&route=a&cost=0":   `parameter cost: "0" is not allowed: allowed is a whole number from 1 to 2147483647`,
-		bucketPath + "?tenant=t&route=a&cost=1":    `unknown parameter "cost"`,
-		bucketPath + "?tenant=~guest&route=a":      `this names no bucket`,
-		bucketPath + "?tenant=&route=b":            `this names no bucket`,
-		explainPath + "?tenant=%zz":                `the query cannot be read`,
-		refreshPath + "?x=1":                       `unknown parameter "x": none is allowed`,
-		refreshPath:                                `there is nothing to refresh`,
+		adminapi.StatusPath + "?x=1":                        `unknown parameter "x": none is allowed`,
+		adminapi.RulesPath + "?tenat=x":                     `unknown parameter "tenat": allowed are tenant, route, limit, cursor`,
+		adminapi.RulesPath + "?limit=0":                     `parameter limit: "0" is not allowed: allowed is a whole number from 1 to 1000`,
+		adminapi.RulesPath + "?limit=ten":                   `from 1 to 1000`,
+		adminapi.RulesPath + "?limit=":                      `from 1 to 1000`,
+		adminapi.RulesPath + "?tenant=":                     `parameter tenant is blank: allowed is that of a rule`,
+		adminapi.RulesPath + "?route=&tenant=t":             `parameter route is blank`,
+		adminapi.RulesPath + "?cursor=x":                    `parameter cursor: it is none`,
+		adminapi.RulesPath + "?cursor=e30":                  `parameter cursor: it is none`,
+		adminapi.TopPath + "?limit=201":                     `from 1 to 200`,
+		adminapi.ExplainPath + "?tenant=t":                  `parameter route is missing`,
+		adminapi.ExplainPath + "?route=a":                   `nobody is named: allowed are tenant`,
+		adminapi.ExplainPath + "?tenant=t&route=x":          `no handler has the route "x": allowed are a, b`,
+		adminapi.ExplainPath + "?tenant=t&tenant=u":         `parameter tenant is there 2 times: allowed is once`,
+		adminapi.ExplainPath + "?stored=t&tenant=u&route=a": `parameter stored: not together with tenant, ip or key`,
+		adminapi.ExplainPath + "?stored=&route=a":           `parameter stored is blank`,
+		adminapi.ExplainPath + "?stored=t&key=t&route=a":    `parameter stored: not together with tenant, ip or key`,
+		adminapi.ExplainPath + "?key=t&tenant=t&route=a":    `parameter key: not together with tenant or ip`,
+		adminapi.ExplainPath + "?key=&route=a":              `parameter key: "" is none`,
+		adminapi.ExplainPath + "?key=a+b&route=a":           `parameter key: "a b" is none: allowed is what stands for the tenant in a Redis key`,
+		adminapi.ExplainPath + "?key=%25%7Aa&route=a":       `parameter key: "%za" is none`,
+		adminapi.ExplainPath + "?key=%257eguest&route=a":    `parameter key: "%7eguest" is none`,
+		adminapi.BucketPath + "?key=~sha256-0&route=a":      `parameter key: "~sha256-0" is none`,
+		adminapi.ExplainPath + "?ip=x&route=a":              `parameter ip: "x" is no IP address`,
+		adminapi.ExplainPath + "?ip=&route=a":               `parameter ip is blank`,
+		adminapi.ExplainPath + "?tenant=t&route=a&cost=0":   `parameter cost: "0" is not allowed: allowed is a whole number from 1 to 2147483647`,
+		adminapi.BucketPath + "?tenant=t&route=a&cost=1":    `unknown parameter "cost"`,
+		adminapi.BucketPath + "?tenant=~guest&route=a":      `this names no bucket`,
+		adminapi.BucketPath + "?tenant=&route=b":            `this names no bucket`,
+		adminapi.ExplainPath + "?tenant=%zz":                `the query cannot be read`,
+		adminapi.RefreshPath + "?x=1":                       `unknown parameter "x": none is allowed`,
+		adminapi.RefreshPath:                                `there is nothing to refresh`,
 	} {
 		path, raw, _ := strings.Cut(query, "?")
 		err := rawCall(app, path, raw)
@@ -61,16 +63,18 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 // rawCall is asks with a query as it was sent.
 func rawCall(app *App, path, raw string) error {
 	for _, call := range adminCalls() {
-		if call.path == path {
-			q, err := newAdminQuery(raw, call.allow)
+		if call.Path == path {
+			q, err := adminapi.ParseQuery(raw, call.Parameters)
 			if err != nil {
 				return err
 			}
 			values, _ := url.ParseQuery(raw)
-			if len(q.values) != len(values) {
-				return errors.New("a parameter was lost")
+			for name := range values {
+				if !q.Has(name) || q.Text(name) != values.Get(name) {
+					return errors.New("a parameter was lost")
+				}
 			}
-			_, err = asks(app, path, q.values)
+			_, err = asks(app, path, values)
 			return err
 		}
 	}
@@ -90,13 +94,13 @@ func FuzzAdminQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		for _, call := range adminCalls() {
-			err := rawCall(app, call.path, raw)
+			err := rawCall(app, call.Path, raw)
 			var failed caddy.APIError
 			if errors.As(err, &failed) && failed.HTTPStatus != http.StatusBadRequest {
-				t.Fatalf("%s?%s: %v", call.path, raw, err)
+				t.Fatalf("%s?%s: %v", call.Path, raw, err)
 			}
 			if err != nil && err.Error() == "" {
-				t.Fatalf("%s?%s: an error without a reason", call.path, raw)
+				t.Fatalf("%s?%s: an error without a reason", call.Path, raw)
 			}
 		}
 	})

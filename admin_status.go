@@ -10,95 +10,17 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
-// statusAnswer is the answer to GET /rate_limit/status. docs/admin.md says what the
-// fields tell.
-type statusAnswer struct {
-	Version     string        `json:"version"`
-	Caddy       string        `json:"caddy"`
-	Source      string        `json:"source"`
-	Deciding    string        `json:"deciding"`
-	Instances   int           `json:"instances"`
-	Fleet       *fleetStatus  `json:"fleet,omitempty"`
-	Fallback    string        `json:"fallback,omitempty"`
-	Redis       *redisStatus  `json:"redis,omitempty"`
-	Rules       *rulesStatus  `json:"rules,omitempty"`
-	Region      *regionStatus `json:"region,omitempty"`
-	StaticRules int           `json:"static_rules"`
-	NoRoute     int           `json:"rules_for_no_route"`
-	Routes      []string      `json:"routes"`
-	Memory      memoryStatus  `json:"memory"`
-}
-
-// redisStatus is how the Redis fares that the gateway talks to.
-type redisStatus struct {
-	KeyPrefix string       `json:"key_prefix"`
-	TimeoutMs float64      `json:"timeout_ms"`
-	Nodes     []nodeStatus `json:"nodes"`
-}
-
-// nodeStatus is how one node fares.
-type nodeStatus struct {
-	Address     string       `json:"address"`
-	Breaker     string       `json:"breaker"`
-	Since       *time.Time   `json:"since,omitempty"`
-	Connections int          `json:"connections"`
-	LastError   *errorStatus `json:"last_error,omitempty"`
-}
-
-// errorStatus is the last error of a node, by its kind.
-type errorStatus struct {
-	Reason     string    `json:"reason"`
-	At         time.Time `json:"at"`
-	AgoSeconds float64   `json:"ago_seconds"`
-	Words      string    `json:"words,omitempty"`
-}
-
-// rulesStatus is how the rules in PostgreSQL fare.
-type rulesStatus struct {
-	State       string           `json:"state"`
-	Hash        string           `json:"hash,omitempty"`
-	Rules       int              `json:"rules"`
-	AgeSeconds  *float64         `json:"age_seconds,omitempty"`
-	LastSuccess *time.Time       `json:"last_success,omitempty"`
-	PollOnly    string           `json:"poll_only,omitempty"`
-	Failures    int              `json:"failures"`
-	LastError   string           `json:"last_error,omitempty"`
-	Rejected    int              `json:"rejected"`
-	Rejections  []rejectedStatus `json:"rejections,omitempty"`
-}
-
-// rejectedStatus is a row of the table that is no rule.
-type rejectedStatus struct {
-	ID     string `json:"id"`
-	Route  string `json:"route,omitempty"`
-	Reason string `json:"reason"`
-}
-
-// memoryStatus is how many buckets the gateway keeps something of.
-type memoryStatus struct {
-	MaxKeys int            `json:"max_keys"`
-	Keys    map[string]int `json:"keys"`
-}
-
-// The states of the rules.
-const (
-	rulesListening = "listening"
-	rulesPolling   = "polling"
-	rulesStopped   = "stopped"
-	rulesUnknown   = "unknown"
-	rulesStored    = "stored"
-)
-
 // answerStatus tells how the gateway fares.
-func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
-	answer := &statusAnswer{
+func answerStatus(_ context.Context, app *App, _ *adminapi.Query) (any, error) {
+	answer := &adminapi.Status{
 		Version: moduleVersion(), Caddy: caddyVersion(), Source: app.decider(), Deciding: app.deciding(), Instances: app.instances(),
 		Region: app.regionStatus(), StaticRules: app.static.Len(), NoRoute: app.strayRules(), Routes: app.routeNames(mostRoutes),
-		Memory: memoryStatus{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
+		Memory: adminapi.Memory{MaxKeys: app.maxKeys(), Keys: map[string]int{"local": app.memory.local.Len()}},
 	}
 	if answer.Routes == nil {
 		answer.Routes = []string{}
@@ -107,7 +29,7 @@ func answerStatus(_ context.Context, app *App, _ *adminQuery) (any, error) {
 		answer.Memory.Keys["remembered"] = app.memory.refusals.Len()
 		answer.Memory.Keys["prefetch"] = app.memory.ahead.Len()
 		answer.Fallback = app.fallbackWord()
-		answer.Redis = &redisStatus{
+		answer.Redis = &adminapi.Redis{
 			KeyPrefix: app.Redis.keyPrefix(), TimeoutMs: millis(app.Redis.timeout()),
 			Nodes: nodesOf(app.client.Status()),
 		}
@@ -142,36 +64,36 @@ func (a *App) fallbackWord() string {
 }
 
 // nodesOf lists the servers; the whole as one while nobody has said which there are.
-func nodesOf(status redisbucket.Status) []nodeStatus {
+func nodesOf(status redisbucket.Status) []adminapi.Node {
 	if len(status.Nodes) == 0 {
-		return []nodeStatus{newNodeStatus(redisbucket.NodeStatus{
+		return []adminapi.Node{newNodeStatus(redisbucket.NodeStatus{
 			Address: status.Address, Breaker: status.Breaker, LastReason: status.LastReason, LastWords: status.LastWords, LastFailure: status.LastFailure,
 		})}
 	}
-	nodes := make([]nodeStatus, len(status.Nodes))
+	nodes := make([]adminapi.Node, len(status.Nodes))
 	for i, node := range status.Nodes {
 		nodes[i] = newNodeStatus(node)
 	}
 	return nodes
 }
 
-func newNodeStatus(status redisbucket.NodeStatus) nodeStatus {
-	node := nodeStatus{Address: status.Address, Breaker: status.Breaker, Connections: status.Connections, Since: timeOrNil(status.Since)}
+func newNodeStatus(status redisbucket.NodeStatus) adminapi.Node {
+	node := adminapi.Node{Address: status.Address, Breaker: status.Breaker, Connections: status.Connections, Since: timeOrNil(status.Since)}
 	if status.LastReason != "" {
-		node.LastError = &errorStatus{
+		node.LastError = &adminapi.NodeError{
 			Reason: status.LastReason, Words: status.LastWords, At: status.LastFailure.UTC(), AgoSeconds: seconds(time.Since(status.LastFailure)),
 		}
 	}
 	return node
 }
 
-func (a *App) rulesStatus() *rulesStatus {
+func (a *App) rulesStatus() *adminapi.RulesInForce {
 	if a.source == nil {
 		return nil
 	}
 	status, snapshot := a.source.Status(), a.source.Snapshot()
-	answer := &rulesStatus{
-		State: rulesPolling, Hash: status.Hash, Rules: status.Rules,
+	answer := &adminapi.RulesInForce{
+		State: adminapi.RulesPolling, Hash: status.Hash, Rules: status.Rules,
 		LastSuccess: timeOrNil(status.LastSuccess), PollOnly: status.PollOnly,
 		Failures: status.Failures, LastError: status.LastError,
 	}
@@ -181,20 +103,62 @@ func (a *App) rulesStatus() *rulesStatus {
 	}
 	switch {
 	case !status.Running:
-		answer.State = rulesStopped
+		answer.State = adminapi.RulesStopped
 	case snapshot == nil:
-		answer.State = rulesUnknown
+		answer.State = adminapi.RulesUnknown
 	case status.LastSuccess.IsZero():
-		answer.State = rulesStored
+		answer.State = adminapi.RulesStored
 	case status.Listening:
-		answer.State = rulesListening
+		answer.State = adminapi.RulesListening
 	}
 	rejected, rejections := snapshot.Rejected()
 	answer.Rejected = rejected
 	for _, r := range rejections {
-		answer.Rejections = append(answer.Rejections, rejectedStatus{ID: r.ID, Route: r.Route, Reason: r.Reason})
+		answer.Rejections = append(answer.Rejections, adminapi.RejectedRow{ID: r.ID, Route: r.Route, Reason: r.Reason})
 	}
 	return answer
+}
+
+// regionStatus returns nil where there are no regions.
+func (a *App) regionStatus() *adminapi.Region {
+	if a.Region == nil {
+		return nil
+	}
+	if a.regions == nil {
+		return &adminapi.Region{Name: a.Region.Name, Share: a.givenShare(), State: adminapi.ShareGiven}
+	}
+	known := a.regions.Status()
+	status := &adminapi.Region{
+		Name: a.Region.Name, Share: known.Share, State: adminapi.ShareMeasured, OwnShares: known.Limits,
+		AgeSeconds: known.Age.Round(time.Millisecond).Seconds(), LastError: known.LastError, Version: known.Version,
+	}
+	switch {
+	case known.Version == 0:
+		status.State = adminapi.ShareUnknown
+	case known.Lapsed:
+		status.State = adminapi.ShareLapsed
+	}
+	return status
+}
+
+// fleetStatus returns nil where the gateways do not count themselves, or nothing
+// is known yet.
+func (a *App) fleetStatus() *adminapi.Fleet {
+	if a.fleet == nil {
+		return nil
+	}
+	known := a.fleet.Fleet()
+	if known.Answered.IsZero() {
+		return nil
+	}
+	status := &adminapi.Fleet{
+		ID: known.ID, Counted: known.Counted, Disagree: known.Disagree(), LastError: known.LastReason,
+		OldestSeconds: known.Oldest.Seconds(), HeartbeatAgeSeconds: known.Age.Round(time.Millisecond).Seconds(),
+	}
+	for _, group := range known.Rules {
+		status.Rules = append(status.Rules, adminapi.FleetRules(group))
+	}
+	return status
 }
 
 func timeOrNil(t time.Time) *time.Time {

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -105,27 +106,27 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 	}
 	keys := 0
-	err := parseBlock(d, map[string]option{
-		"tenant":          {parse: h.parseTenant},
-		"guest":           {parse: word(&h.Guest, guestDeny, guestAllow, guestIP).read},
-		"ipv4_prefix":     {parse: integer(&h.IPv4Prefix, ipv4PrefixBounds)},
-		"ipv6_prefix":     {parse: integer(&h.IPv6Prefix, ipv6PrefixBounds)},
-		"unknown":         {parse: word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny).read},
-		"cost":            {parse: h.parseCost},
-		"shadow":          {parse: flag(&h.Shadow)},
-		"limit":           {parse: h.parseLimit, repeats: true},
-		"algorithm":       {parse: word(&h.Algorithm, limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()).read},
-		"headers":         {parse: word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff).read},
-		"log_key":         {parse: h.parseLogKey(&keys), repeats: true},
-		"log_all":         {parse: flag(&h.LogAll)},
-		"prefetch":        {parse: h.parsePrefetch},
-		"shards":          {parse: integer(&h.Shards, shardBounds)},
-		"zone":            {parse: h.parseZone, repeats: true},
-		"jitter":          {parse: h.parseJitter},
-		"sweep_interval":  {parse: duration(&h.SweepInterval, intervalBounds)},
-		"disable_metrics": {parse: flag(&h.DisableMetrics)},
-		"distributed":     {parse: h.parseDistributed},
-		"storage":         {parse: h.parseStorage},
+	err := block.Parse(d, map[string]block.Option{
+		"tenant":          {Parse: h.parseTenant},
+		"guest":           {Parse: block.Word(&h.Guest, guestDeny, guestAllow, guestIP)},
+		"ipv4_prefix":     {Parse: block.Integer(&h.IPv4Prefix, ipv4PrefixBounds)},
+		"ipv6_prefix":     {Parse: block.Integer(&h.IPv6Prefix, ipv6PrefixBounds)},
+		"unknown":         {Parse: block.Word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny)},
+		"cost":            {Parse: h.parseCost},
+		"shadow":          {Parse: block.Flag(&h.Shadow)},
+		"limit":           {Parse: h.parseLimit, Repeats: true},
+		"algorithm":       {Parse: block.Word(&h.Algorithm, algorithmWords()...)},
+		"headers":         {Parse: block.Word(&h.Headers, headersLegacy, headersIETF, headersBoth, headersOff)},
+		"log_key":         {Parse: h.parseLogKey(&keys), Repeats: true},
+		"log_all":         {Parse: block.Flag(&h.LogAll)},
+		"prefetch":        {Parse: h.parsePrefetch},
+		"shards":          {Parse: block.Integer(&h.Shards, shardBounds)},
+		"zone":            {Parse: h.parseZone, Repeats: true},
+		"jitter":          {Parse: h.parseJitter},
+		"sweep_interval":  {Parse: block.Duration(&h.SweepInterval, intervalBounds)},
+		"disable_metrics": {Parse: block.Flag(&h.DisableMetrics)},
+		"distributed":     {Parse: h.parseDistributed},
+		"storage":         {Parse: h.parseStorage},
 	})
 	if err != nil {
 		return err
@@ -133,14 +134,18 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if keys > 1 && len(h.RateLimits) == 0 {
 		return d.Err("the option log_key stands here twice")
 	}
-	return located(d, h.checkMixed())
+	return block.Located(d, h.checkMixed())
+}
+
+func algorithmWords() []string {
+	return []string{limit.TokenBucket.String(), limit.SlidingWindowLog.String(), limit.SlidingWindowCounter.String()}
 }
 
 // parseLogKey also counts, because caddy-ratelimit accepts the option twice.
 func (h *Handler) parseLogKey(count *int) func(*caddyfile.Dispenser) error {
 	return func(d *caddyfile.Dispenser) error {
 		*count++
-		return flag(&h.LogKey)(d)
+		return block.Flag(&h.LogKey)(d)
 	}
 }
 
@@ -159,7 +164,7 @@ func checkForeign(args []string) error {
 			key = "{remote_host}"
 		}
 		return fmt.Errorf("%s %s is the syntax of another module (RussellLuo/caddy-ext): write `rate_limit { tenant %s; limit %s/%s }`, each option on a line of its own",
-			clipped(args[i-1]), arg, clipped(key), rate[1], rate[2])
+			block.Clipped(args[i-1]), arg, block.Clipped(key), rate[1], rate[2])
 	}
 	return nil
 }
@@ -198,26 +203,26 @@ func (h *Handler) parseTenant(d *caddyfile.Dispenser) error {
 }
 
 func (h *Handler) parsePrefetch(d *caddyfile.Dispenser) error {
-	value, err := oneArg(d)
+	value, err := block.OneArg(d)
 	if err != nil {
 		return err
 	}
 	h.Prefetch = Prefetch(value)
 	_, err = h.Prefetch.rule()
-	return located(d, err)
+	return block.Located(d, err)
 }
 
 func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
-	if err := anyText(&h.Cost)(d); err != nil {
+	if err := block.Text(&h.Cost)(d); err != nil {
 		return err
 	}
 	_, err := newCostSource(h.Cost)
-	return located(d, err)
+	return block.Located(d, err)
 }
 
 // parseLimit reads `limit <rate> [burst <n>] [[on] <route>]`.
 func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
-	capacity, refill, err := parseQuota(d)
+	capacity, refill, err := block.Rate(d)
 	if err != nil {
 		return err
 	}
@@ -249,10 +254,10 @@ func (h *Handler) parseOn(d *caddyfile.Dispenser) (route string, err error) {
 	case len(args) == 0:
 		return "", d.Errf("on needs a route of this directive: allowed are %s", strings.Join(h.routes(), ", "))
 	case !slices.Contains(h.routes(), args[0]):
-		return "", d.Errf("%q is not a route of this directive: allowed are %s%s", clipped(args[0]), strings.Join(h.routes(), ", "),
+		return "", d.Errf("%q is not a route of this directive: allowed are %s%s", block.Clipped(args[0]), strings.Join(h.routes(), ", "),
 			limit.DidYouMean(args[0], append([]string{"burst"}, h.routes()...)...))
 	case len(args) > 1:
-		return "", d.Errf("%q stands after the route: an option is for one route, or for all", clipped(args[1]))
+		return "", d.Errf("%q stands after the route: an option is for one route, or for all", block.Clipped(args[1]))
 	}
 	return args[0], nil
 }

@@ -3,7 +3,7 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +12,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // emitter is the part of Caddy's app `events` that is needed here.
@@ -29,17 +32,15 @@ type happening struct {
 
 // eventQueue emits events of refusals and of changes of state. Subscribers run
 // inside Emit and may take their time, which no request, no Redis and no rule
-// may wait for: so there is one event for each bucket and second at most, and
-// what does not fit into a queue is dropped and counted. Changes of state are
-// few and have a queue of their own, which goes first: a flood of refusals does
-// not hide why they are refused.
+// may wait for: so there is one event for each bucket and second at most, of no
+// more than hot.Buckets buckets, and what does not fit into a queue is dropped and
+// counted. Changes of state are few and have a queue of their own, which goes first:
+// a flood of refusals does not hide why they are refused.
 type eventQueue struct {
 	events   emitter
 	logger   *zap.Logger
 	now      func() time.Time
-	began    time.Time
-	seed     maphash.Seed
-	last     [eventSlots]atomic.Int64 // when the latest event of a slot was, in ns since began
+	sampler  *hot.Sampler[struct{}]
 	refusals chan happening
 	changes  chan happening
 	dropped  atomic.Int64
@@ -48,10 +49,6 @@ type eventQueue struct {
 
 const (
 	exceededEvent = "rate_limit_exceeded"
-
-	// eventSlots bounds the memory. Of two buckets that fall into one slot, one
-	// has an event in a second.
-	eventSlots = 4096
 
 	eventQueueLength = 64
 	eventInterval    = time.Second
@@ -104,8 +101,7 @@ func newEventQueue(events emitter, logger *zap.Logger, now func() time.Time) *ev
 		events:   events,
 		logger:   logger,
 		now:      now,
-		began:    now().Add(-eventInterval), // a slot that was never used is due
-		seed:     maphash.MakeSeed(),
+		sampler:  hot.NewSampler(eventInterval, func(said struct{}) struct{} { return said }),
 		refusals: make(chan happening, eventQueueLength),
 		changes:  make(chan happening, eventQueueLength),
 		ready:    &readiness{is: make(chan struct{})},
@@ -122,7 +118,7 @@ func (q *eventQueue) wanted() bool {
 
 // offer queues the event of a refusal by the bucket. It never waits.
 func (q *eventQueue) offer(key limit.Key, said exceeded) {
-	if q.due(key) {
+	if _, due, _ := q.sampler.Note(q.now(), key, struct{}{}); due {
 		q.queue(q.refusals, happening{name: exceededEvent, origin: said.origin, data: said.data()})
 	}
 }
@@ -138,15 +134,6 @@ func (q *eventQueue) queue(to chan happening, what happening) {
 		q.dropped.Add(1)
 		countDroppedEvent(what.name)
 	}
-}
-
-// due reports whether the bucket had no event in the last second, and notes
-// that it has one now.
-func (q *eventQueue) due(key limit.Key) bool {
-	slot := &q.last[maphash.Comparable(q.seed, key)%eventSlots]
-	at := int64(q.now().Sub(q.began))
-	last := slot.Load()
-	return at-last >= int64(eventInterval) && slot.CompareAndSwap(last, at)
 }
 
 // start emits what is offered, until stop is called. The stop waits for a
@@ -205,6 +192,151 @@ func (q *eventQueue) emit(ctx context.Context, what *happening) {
 	if dropped := q.dropped.Swap(0); dropped > 0 {
 		q.logger.Warn("events were dropped: their subscriber takes longer than they come", zap.Int64("dropped", dropped))
 	}
+}
+
+// The events of changes of state, as Caddy's app `events` and the metric
+// state_changes_total name them.
+const (
+	breakerOpenedEvent  = "rate_limit_breaker_opened"
+	breakerClosedEvent  = "rate_limit_breaker_closed"
+	redisUnreachedEvent = "rate_limit_redis_unreached"
+	redisReachedEvent   = "rate_limit_redis_reached"
+	redisUnfitEvent     = "rate_limit_redis_unfit"
+	redisMastersEvent   = "rate_limit_redis_masters_changed"
+
+	rulesLoadedEvent        = "rate_limit_rules_loaded"
+	rulesFailedEvent        = "rate_limit_rules_failed"
+	rulesRecoveredEvent     = "rate_limit_rules_recovered"
+	rulesStaleEvent         = "rate_limit_rules_stale"
+	rulesStoredUsedEvent    = "rate_limit_rules_stored_used"
+	rulesStoreFailedEvent   = "rate_limit_rules_store_failed"
+	rulesListeningEvent     = "rate_limit_rules_listening"
+	rulesListeningLostEvent = "rate_limit_rules_listening_lost"
+	rulesPollOnlyEvent      = "rate_limit_rules_poll_only"
+)
+
+// stateEvents are all of them.
+func stateEvents() []string {
+	return []string{
+		breakerOpenedEvent, breakerClosedEvent, redisUnreachedEvent, redisReachedEvent, redisUnfitEvent, redisMastersEvent,
+		rulesLoadedEvent, rulesFailedEvent, rulesRecoveredEvent, rulesStaleEvent, rulesStoredUsedEvent,
+		rulesStoreFailedEvent, rulesListeningEvent, rulesListeningLostEvent, rulesPollOnlyEvent,
+		sharesChangedEvent, sharesFailedEvent, sharesRecoveredEvent, sharesLapsedEvent, sharesUnknownEvent, sharesMovedEvent, sharesStuckEvent,
+	}
+}
+
+// tellChange counts a change of state and offers its event to subscribers.
+func (a *App) tellChange(name string, data map[string]any) {
+	countStateChange(name)
+	a.events.tell(happening{name: name, origin: a.origin, data: data})
+}
+
+// tellRedis tells of what happened to a Redis.
+func (a *App) tellRedis(event redisbucket.Event) {
+	data := map[string]any{"node": event.Address}
+	name := redisUnfitEvent
+	switch event.Kind {
+	case redisbucket.BreakerOpened:
+		name, data["reason"] = breakerOpenedEvent, event.Detail
+	case redisbucket.BreakerClosed:
+		name = breakerClosedEvent
+	case redisbucket.Unreached:
+		name, data["reason"] = redisUnreachedEvent, event.Detail
+	case redisbucket.Reached:
+		name = redisReachedEvent
+	case redisbucket.MastersChanged:
+		name, data["masters"] = redisMastersEvent, event.Detail
+	default:
+		data["problem"], data["detail"] = event.Kind.String(), event.Detail
+	}
+	a.tellChange(name, data)
+}
+
+// tellRules tells of what happened to the rules.
+func (a *App) tellRules(event rulecache.Event) {
+	data := map[string]any{"rules": event.Rules, "rejected": event.Rejected}
+	if event.Err != nil {
+		data["error"] = event.Err.Error()
+	}
+	if event.Kind == rulecache.EventLoaded {
+		data["took"], data["hash"] = event.Took, a.source.Snapshot().Hash()
+	}
+	if name := rulesEventName(event.Kind); name != "" {
+		a.tellChange(name, data)
+	}
+}
+
+func rulesEventName(kind rulecache.EventKind) string {
+	switch kind {
+	case rulecache.EventLoaded:
+		return rulesLoadedEvent
+	case rulecache.EventFailed:
+		return rulesFailedEvent
+	case rulecache.EventRecovered:
+		return rulesRecoveredEvent
+	case rulecache.EventStoredUsed:
+		return rulesStoredUsedEvent
+	case rulecache.EventStoreFailed, rulecache.EventStoredUnusable:
+		return rulesStoreFailedEvent
+	case rulecache.EventListening:
+		return rulesListeningEvent
+	case rulecache.EventListenLost:
+		return rulesListeningLostEvent
+	case rulecache.EventPollOnly:
+		return rulesPollOnlyEvent
+	default:
+		return ""
+	}
+}
+
+// exceeded is what the event `rate_limit_exceeded` tells of a refusal.
+type exceeded struct {
+	origin   *caddy.Context // of the handler that refused
+	zone     string
+	route    string
+	tenant   string // blank unless log_key asks for it
+	remoteIP string
+	clientIP string // behind trusted proxies another than remoteIP
+	wait     time.Duration
+	shadow   bool // whether the request passed all the same
+}
+
+func (e *exceeded) data() map[string]any {
+	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": e.clientIP}
+	if e.wait != limit.Never {
+		data["wait"] = e.wait
+	}
+	if e.tenant != "" {
+		data["tenant"] = e.tenant
+	}
+	if e.shadow {
+		data["shadow"] = true
+	}
+	return data
+}
+
+// tellShadows emits the events of the charges that would have refused the
+// request if they were enforced.
+func (h *Handler) tellShadows(r *http.Request, charges []charge) {
+	for i := range charges {
+		if charges[i].outcome == outcomeShadow {
+			h.emitExceeded(r, &charges[i])
+		}
+	}
+}
+
+func (h *Handler) emitExceeded(r *http.Request, c *charge) {
+	if !h.app.events.wanted() {
+		return
+	}
+	said := exceeded{
+		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r), clientIP: clientIP(r),
+		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
+	}
+	if h.LogKey {
+		said.tenant = c.tenant
+	}
+	h.app.events.offer(c.bucket.Key, said)
 }
 
 // Interface guards

@@ -5,9 +5,11 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
 
@@ -71,14 +73,14 @@ func (a *App) rulesHash() string {
 // checkInstances holds the number against its bounds, also the one that counts
 // until the gateways know each other.
 func (a *App) checkInstances() error {
-	bound := instanceBounds.check("instances", a.configuredInstances())
+	bound := instanceBounds.Check("instances", a.configuredInstances())
 	switch {
 	case !a.InstancesAuto:
 		return bound
 	case a.Redis == nil:
 		return errors.New("instances_auto: the gateways count themselves in Redis, so that redis is needed; without it a gateway shares its limits with nobody")
 	case a.Instances == nil:
-		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.min, instanceBounds.max)
+		return fmt.Errorf("instances: beside instances_auto it is needed, as the number that counts until the gateways know each other: allowed are %d to %d", instanceBounds.Min, instanceBounds.Max)
 	}
 	return bound
 }
@@ -92,9 +94,9 @@ func (a *App) parseInstances(d *caddyfile.Dispenser) error {
 	}
 	if len(args) != 1 {
 		return d.Errf("instances takes a number from %d to %d, or auto and the number that counts until the gateways know each other, such as auto 3",
-			instanceBounds.min, instanceBounds.max)
+			instanceBounds.Min, instanceBounds.Max)
 	}
-	n, err := parseInteger("instances", args[0], instanceBounds)
+	n, err := block.ParseInteger("instances", args[0], instanceBounds)
 	if err != nil {
 		return d.Errf("%w, and auto with the number that counts until the gateways know each other, such as auto 3", err)
 	}
@@ -117,4 +119,27 @@ func (a *App) observeFleet(event redisbucket.FleetEvent) {
 	default:
 	}
 	a.logger.Log(level, event.Kind.String(), fields...)
+}
+
+// The state that collectFleet tells.
+var (
+	instancesDesc    = stateDesc("instances", "Gateways that share the limits: what each limit is divided by while Redis cannot answer.")
+	countedDesc      = stateDesc("instances_counted", "Gateways that kept their heartbeat at the last count; lower than instances for a while after one has gone.")
+	disagreeDesc     = stateDesc("instances_disagree", "Gateways whose rules are not those of the most gateways.")
+	heartbeatAgeDesc = stateDesc("heartbeat_age_seconds", "Seconds since Redis last answered this gateway's heartbeat.")
+)
+
+// collectFleet tells what is known of the gateways that share the limits.
+func (a *App) collectFleet(gauge func(desc *prometheus.Desc, value float64, labels ...string)) {
+	if a.client == nil {
+		return
+	}
+	gauge(instancesDesc, float64(a.instances()))
+	status := a.fleetStatus()
+	if status == nil {
+		return
+	}
+	gauge(countedDesc, float64(status.Counted))
+	gauge(disagreeDesc, float64(status.Disagree))
+	gauge(heartbeatAgeDesc, status.HeartbeatAgeSeconds)
 }

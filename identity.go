@@ -1,15 +1,22 @@
 package ratelimit
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -200,4 +207,171 @@ func orDefault(n, fallback int) int {
 		return fallback
 	}
 	return n
+}
+
+// blankTenant names the bucket of all requests for which a zone's key is blank,
+// in keys and in rules. No tenant's escaped name has a tilde in it.
+const blankTenant = "~blank"
+
+// visitor returns whom a zone with a key of its own limits. An error means that
+// the request is ambiguous.
+func (z *zone) visitor(r *http.Request, repl *caddy.Replacer) (visitor, error) {
+	key, err := z.key.of(r, repl)
+	if err != nil {
+		return visitor{}, err
+	}
+	if key == "" {
+		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}, nil
+	}
+	return tenantVisitor(maskKey(key, z.ipv4Prefix, z.ipv6Prefix)), nil
+}
+
+// maskKey returns the network of a key that is an IP address, with as many bits
+// as its family's prefix says, written as CIDR. A key that is none, or whose
+// family has no prefix (0), is returned as it is.
+func maskKey(key string, ipv4, ipv6 int) string {
+	if ipv4 == 0 && ipv6 == 0 {
+		return key
+	}
+	network, ok := networkOf(key, ipv4, ipv6)
+	if !ok || network.Bits() == 0 {
+		return key
+	}
+	return network.String()
+}
+
+const (
+	defaultIPv4Prefix = 32
+	defaultIPv6Prefix = 64
+
+	// guestName begins the name of a guest's bucket. No tenant's escaped name has
+	// a tilde in it.
+	guestName = "~ip-"
+
+	// unknownGuest is the one bucket of all whose address is not known, as on a
+	// Unix socket.
+	unknownGuest = guestName + "unknown"
+)
+
+// guestSource names guests by a hash of their network, which nobody can turn
+// back into an address without the secret.
+type guestSource struct {
+	secret                 []byte
+	ipv4Prefix, ipv6Prefix int
+	logger                 *zap.Logger
+	warned                 sync.Once
+}
+
+// minGuestSecret is in bytes: what is shorter can be tried out.
+const minGuestSecret = 16
+
+// checkGuestSecret returns an error unless the secret is long enough, or there is none.
+func checkGuestSecret(field, secret string) error {
+	if secret != "" && len(secret) < minGuestSecret {
+		return fmt.Errorf("%s: it is %d bytes long, and so short that it can be guessed: allowed are %d or more, such as what `openssl rand -hex 32` prints",
+			field, len(secret), minGuestSecret)
+	}
+	return nil
+}
+
+// processSecret hashes guests where nobody else has to find the same bucket.
+var processSecret = sync.OnceValue(func() []byte {
+	secret := make([]byte, sha256.Size)
+	_, _ = rand.Read(secret) // never fails
+	return secret
+})
+
+// of returns the name of the guest's bucket.
+func (s *guestSource) of(r *http.Request) string {
+	return s.name(clientIP(r))
+}
+
+// name returns the name of the bucket of a guest with an address.
+func (s *guestSource) name(text string) string {
+	network, ok := networkOf(text, s.ipv4Prefix, s.ipv6Prefix)
+	if !ok {
+		s.warned.Do(func() {
+			s.logger.Warn("a guest has no IP address, all such guests share one bucket", zap.String("address", text))
+		})
+		return unknownGuest
+	}
+	mac := hmac.New(sha256.New, s.secret)
+	mac.Write([]byte(network.String()))
+	return guestName + hex.EncodeToString(mac.Sum(nil))
+}
+
+// networkOf returns the network that an address is in, the same for every
+// spelling of it.
+func networkOf(text string, ipv4Prefix, ipv6Prefix int) (netip.Prefix, bool) {
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	address = address.Unmap().WithZone("")
+	bits := ipv6Prefix
+	if address.Is4() {
+		bits = ipv4Prefix
+	}
+	network, err := address.Prefix(bits)
+	return network, err == nil
+}
+
+// costSource reads from a request how many tokens it takes.
+type costSource struct {
+	fixed    int64
+	template string // where it is not fixed
+}
+
+var errCost = fmt.Errorf("the request's cost is not a whole number from 1 to %d", limit.MaxCapacity)
+
+// newCostSource reads a number or a text with placeholders; blank is 1.
+func newCostSource(text string) (costSource, error) {
+	if text == "" {
+		return costSource{fixed: 1}, nil
+	}
+	if strings.Contains(text, "{") {
+		if err := checkPlaceholders(text); err != nil {
+			return costSource{}, fmt.Errorf("cost: %w", err)
+		}
+		return costSource{template: text}, nil
+	}
+	n, err := parseCost(text)
+	if err != nil {
+		return costSource{}, errors.New("cost: allowed are a whole number from 1 to 2147483647 and a placeholder")
+	}
+	return costSource{fixed: n}, nil
+}
+
+// of returns the request's cost. An error is the client's fault, or that of the
+// handler that set the placeholder, and nothing is charged for it.
+func (c *costSource) of(repl *caddy.Replacer) (int64, error) {
+	if c.template == "" {
+		return c.fixed, nil
+	}
+	return parseCost(strings.TrimSpace(repl.ReplaceAll(c.template, "")))
+}
+
+func parseCost(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > limit.MaxCapacity {
+		return 0, errCost
+	}
+	return n, nil
+}
+
+// remoteIP returns the address of the connection's other end without its port,
+// as caddy-ratelimit tells it: a proxy in between is what it names.
+func remoteIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// clientIP returns the address of the client, which behind trusted proxies is the
+// one that they tell.
+func clientIP(r *http.Request) string {
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	return ip
 }

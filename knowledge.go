@@ -1,12 +1,18 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
@@ -74,37 +80,25 @@ func (a *App) learning() bool {
 // whether there are rules: from the start on, or before that, from its own arrival.
 const firstRulesWait = time.Second
 
-// By whom is decided, as the status tells it: with the other gateways, through
-// Redis, or by this gateway alone, for want of Redis or because of what it does
-// not know.
-const (
-	decidingShared      = "shared"
-	decidingAlone       = "alone"
-	decidingNoRules     = "rules_unknown"
-	decidingNoShare     = "share_unknown"
-	decidingLapsed      = "share_lapsed"
-	decidingShareIsBack = "share_given_back"
-)
-
 // deciding returns by whom is decided now.
 func (a *App) deciding() string {
 	if a.client == nil {
-		return decidingAlone
+		return adminapi.DecidingAlone
 	}
 	set := a.knownRules()
 	switch {
 	case set.pending:
-		return decidingNoRules
+		return adminapi.DecidingNoRules
 	case !set.ignorant():
-		return decidingShared
+		return adminapi.DecidingShared
 	}
 	switch status := a.regions.Status(); {
 	case status.Lapsed:
-		return decidingLapsed
+		return adminapi.DecidingLapsed
 	case !status.Running:
-		return decidingShareIsBack
+		return adminapi.DecidingShareIsBack
 	default:
-		return decidingNoShare
+		return adminapi.DecidingNoShare
 	}
 }
 
@@ -126,7 +120,7 @@ func (a *App) watchKnowledge() (stop func()) {
 		defer close(ended)
 		ticker := time.NewTicker(knowledgeInterval)
 		defer ticker.Stop()
-		told := decidingShared
+		told := adminapi.DecidingShared
 		for {
 			select {
 			case <-ticker.C:
@@ -149,13 +143,71 @@ func (a *App) tellDeciding(told string) string {
 	switch {
 	case now == told || a.learning():
 		return told
-	case now == decidingShared:
+	case now == adminapi.DecidingShared:
 		a.logger.Info("rules and shares are known: the gateways decide together, through Redis", zap.String("deciding", now), zap.String("before", told))
 	default:
 		a.logger.Warn("this gateway decides by itself, by its share, because of what it does not know: nothing in Redis changes by it",
 			zap.String("deciding", now), zap.String("before", told))
 	}
 	return now
+}
+
+// staleAfter is how many refresh intervals may pass without PostgreSQL having
+// confirmed the rules before they are called stale.
+const staleAfter = 3
+
+// staleness notices that rules have not been confirmed for too long, once, until
+// they are confirmed again.
+type staleness struct {
+	age  func() time.Duration // of the rules
+	most time.Duration
+	tell func(age time.Duration)
+	told bool
+}
+
+// look is called now and then.
+func (s *staleness) look() {
+	age := s.age()
+	stale := age > s.most
+	if stale && !s.told {
+		s.tell(age)
+	}
+	s.told = stale
+}
+
+// start looks, until stop is called.
+func (s *staleness) start() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(max(s.most/10, time.Second/4))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.look()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// watchRules tells when the rules have become stale, until stop is called.
+func (a *App) watchRules() (stop func()) {
+	s := staleness{
+		age:  func() time.Duration { return a.source.Status().Age },
+		most: staleAfter * cmp.Or(time.Duration(a.Rules.Refresh), rulecache.DefaultRefresh),
+		tell: func(age time.Duration) {
+			a.logger.Warn("PostgreSQL: rules are stale", zap.Duration("age", age))
+			a.tellChange(rulesStaleEvent, map[string]any{"age": age})
+		},
+	}
+	return s.start()
 }
 
 // ignorantDesc tells of a gateway that does not know what it would have to.
@@ -171,4 +223,57 @@ func (a *App) collectKnowledge(gauge func(desc *prometheus.Desc, value float64, 
 		ignorant = 1
 	}
 	gauge(ignorantDesc, ignorant)
+}
+
+// A stray rule is one for a route that no handler of this gateway has: mostly a
+// slip, and no error, because other gateways may read the same rules.
+
+// strays counts the stray rules of one snapshot, each time it is another one.
+type strays struct {
+	mu    sync.Mutex
+	of    *rulecache.Snapshot
+	count int
+}
+
+// isStray reports whether no handler has the route of a rule.
+func (a *App) isStray(route string) bool {
+	return route != rulecache.Wildcard && a.layouts[route] == nil
+}
+
+// strayRules counts the stray rules, static ones and those of PostgreSQL.
+func (a *App) strayRules() int {
+	a.strays.mu.Lock()
+	defer a.strays.mu.Unlock()
+	if loaded := a.loadedRules(); loaded != a.strays.of {
+		a.strays.of, a.strays.count = loaded, 0
+		for pair := range loaded.All() {
+			if a.isStray(pair.Route) {
+				a.strays.count++
+			}
+		}
+	}
+	count := a.strays.count
+	for i := range a.StaticRules {
+		if a.isStray(a.StaticRules[i].Route) {
+			count++
+		}
+	}
+	return count
+}
+
+// warnOfStrays tells of static rules for routes that no handler has. All handlers
+// are there when the app starts.
+func (a *App) warnOfStrays() {
+	routes := slices.Sorted(maps.Keys(a.layouts))
+	for i := range a.StaticRules {
+		route := a.StaticRules[i].Route
+		if !a.isStray(route) {
+			continue
+		}
+		fields := []zap.Field{zap.Int("static_rule", i), zap.String("route", route)}
+		if meant := limit.Nearest(route, routes...); meant != "" {
+			fields = append(fields, zap.String("did_you_mean", meant))
+		}
+		a.logger.Warn("a static rule is for a route that no rate_limit has, so it counts for nobody", fields...)
+	}
 }

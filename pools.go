@@ -7,6 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/regions"
@@ -34,12 +35,12 @@ type memory struct {
 	local    *localbucket.Store
 	refusals *front.MemoryStore
 	ahead    *front.PrefetchStore
-	top      *top
+	top      *hot.Top
 }
 
 func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
-		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), newTop(time.Now)}, nil
+		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), hot.NewTop(time.Now, rulecache.MayName)}, nil
 	})
 }
 

@@ -5,7 +5,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -119,7 +119,7 @@ type Handler struct {
 	LogAll bool `json:"log_all,omitempty"`
 
 	// What is read of caddy-ratelimit's own configuration.
-	Zones
+	Compat
 
 	ctx      caddy.Context
 	app      *App
@@ -174,12 +174,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Validate checks the words and numbers that Provision does not have to understand.
 func (h *Handler) Validate() error {
 	return errors.Join(
-		oneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
-		oneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
-		oneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
-		ipv4PrefixBounds.checkSet("ipv4_prefix", h.IPv4Prefix),
-		ipv6PrefixBounds.checkSet("ipv6_prefix", h.IPv6Prefix),
-		shardBounds.checkSet("shards", h.Shards),
+		block.OneOf("guest", h.Guest, guestDeny, guestAllow, guestIP),
+		block.OneOf("unknown", h.Unknown, unknownDefault, unknownGuestWord, unknownDeny),
+		block.OneOf("headers", h.Headers, headersLegacy, headersIETF, headersBoth, headersOff),
+		ipv4PrefixBounds.CheckSet("ipv4_prefix", h.IPv4Prefix),
+		ipv6PrefixBounds.CheckSet("ipv6_prefix", h.IPv6Prefix),
+		shardBounds.CheckSet("shards", h.Shards),
 	)
 }
 
@@ -190,7 +190,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	started := sinceStart()
-	current := answerOf(r)
+	current := verdictOf(r)
 	if current.closed {
 		return current.pass(w, r, next)
 	}
@@ -230,7 +230,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	if err := h.decide(r, current, from, limit.Request{Cost: cost, Count: 1, Local: rules.ignorant()}); err != nil {
+	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
+	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
 	}
 	current.publish()
@@ -255,10 +256,10 @@ func (h *Handler) identify(r *http.Request, repl *caddy.Replacer, rules ruleSet)
 	return h.identity.of(r, repl, rules)
 }
 
-// charge adds to the answer the buckets that the request is held to, but for
+// charge adds to the verdict the buckets that the request is held to, but for
 // those that it was held to before. An error turns the request away, and comes
 // with the zone and the status.
-func (h *Handler) charge(r *http.Request, current *answer, who visitor, rules ruleSet) (*zone, int, error) {
+func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules ruleSet) (*zone, int, error) {
 	var free []*zone
 	for _, zone := range h.zones {
 		if !zone.matches(r) {
@@ -311,20 +312,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 func (h *Handler) countAll(what outcome) {
 	for _, zone := range h.zones {
 		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// headerStyle returns what the words of the options mean, the app's where the
-// handler has none.
-func (h *Handler) headerStyle() headerStyle {
-	word := cmp.Or(h.Headers, h.app.Headers)
-	if word == "" && len(h.RateLimits) > 0 {
-		word = headersOff // caddy-ratelimit sends none
-	}
-	return headerStyle{
-		legacy: word == "" || word == headersLegacy || word == headersBoth,
-		ietf:   word == headersIETF || word == headersBoth,
-		epoch:  h.app.Reset == resetEpoch,
 	}
 }
 

@@ -100,17 +100,17 @@ const maxKeyPrefixLength = 32
 
 func (r *Redis) check() error {
 	errs := []error{
-		timeoutBounds.checkSet("redis.timeout", time.Duration(r.Timeout)),
-		dialTimeoutBounds.checkSet("redis.dial_timeout", time.Duration(r.DialTimeout)),
+		timeoutBounds.CheckSet("redis.timeout", time.Duration(r.Timeout)),
+		dialTimeoutBounds.CheckSet("redis.dial_timeout", time.Duration(r.DialTimeout)),
 		checkKeyPrefix("redis.key_prefix", r.KeyPrefix),
 	}
 	if b := r.Breaker; b != nil {
 		if b.Failures != breakerOff {
-			errs = append(errs, failureBounds.checkSet("redis.breaker.failures", b.Failures))
+			errs = append(errs, failureBounds.CheckSet("redis.breaker.failures", b.Failures))
 		} else if b.Open != 0 {
 			errs = append(errs, errors.New("redis.breaker.open: a breaker that is off (failures -1) is never open"))
 		}
-		errs = append(errs, openBounds.checkSet("redis.breaker.open", time.Duration(b.Open)))
+		errs = append(errs, openBounds.CheckSet("redis.breaker.open", time.Duration(b.Open)))
 	}
 	if len(r.URLs) == 0 {
 		return errors.Join(append(errs, errors.New("redis.urls: a URL is needed, such as redis://127.0.0.1:6379/0"))...)

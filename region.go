@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 )
@@ -50,8 +51,8 @@ type Region struct {
 
 // The bounds of a region's settings.
 var (
-	rebalanceBounds = bounds[time.Duration]{regions.MinRebalance, regions.MaxRebalance}
-	validBounds     = bounds[time.Duration]{regions.MinValid, regions.MaxValid}
+	rebalanceBounds = block.Bounds[time.Duration]{Min: regions.MinRebalance, Max: regions.MaxRebalance}
+	validBounds     = block.Bounds[time.Duration]{Min: regions.MinValid, Max: regions.MaxValid}
 )
 
 const (
@@ -84,8 +85,8 @@ func checkShare(field string, share float64) error {
 func (r *Region) check(withRules bool) error {
 	errs := []error{
 		checkRegionName("region.name", r.Name),
-		rebalanceBounds.checkSet("region.rebalance", time.Duration(r.Rebalance)),
-		validBounds.checkSet("region.valid", time.Duration(r.Valid)),
+		rebalanceBounds.CheckSet("region.rebalance", time.Duration(r.Rebalance)),
+		validBounds.CheckSet("region.valid", time.Duration(r.Valid)),
 	}
 	if r.Share != nil {
 		errs = append(errs, checkShare("region.share", *r.Share))
@@ -137,15 +138,7 @@ func (a *App) provisionRegion(ctx caddy.Context) error {
 // options returns what the tables of shares are found by: they stand in the
 // schema of the rules.
 func (r *Region) options(rules *Rules) regions.Options {
-	return regions.Options{DSN: rules.DSN, Expand: expandText, Schema: regionSchema(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
-}
-
-// regionSchema returns the schema that the name of the table of rules begins with.
-func regionSchema(table string) string {
-	if schema, _, found := strings.Cut(table, "."); found {
-		return schema
-	}
-	return ""
+	return regions.Options{DSN: rules.DSN, Expand: block.Expand, Schema: regions.SchemaOf(rules.Table), Region: r.Name, Valid: time.Duration(r.Valid)}
 }
 
 // shareOf returns the part of the bucket's rule that this region gives, 0 without
@@ -169,33 +162,6 @@ func (s *ruleSet) inForce(key limit.Key, rule limit.Rule) limit.Rule {
 		return rule.Scale(share)
 	}
 	return rule
-}
-
-// payable returns what a request costs each of the enforced buckets, which give a
-// region's share of their limits: a cost above a share is that whole share, so that
-// it does not become impossible. One above a whole limit stays as it is, and is
-// refused for good.
-func payable(charges []charge, cost int64) int64 {
-	price := cost
-	for i := range charges {
-		c := &charges[i]
-		if !c.enforced() {
-			continue
-		}
-		if cost > c.whole {
-			return cost
-		}
-		price = c.payable(price)
-	}
-	return price
-}
-
-// payable is the same of one bucket.
-func (c *charge) payable(cost int64) int64 {
-	if cost > c.whole {
-		return cost
-	}
-	return min(cost, c.bucket.Rule.Capacity)
 }
 
 // countDemand notes what a request asks of its buckets. A cost over the whole
@@ -265,4 +231,55 @@ func (a *App) collectRegion(gauge func(desc *prometheus.Desc, value float64, lab
 	gauge(regionShareDesc, status.Share, a.Region.Name)
 	gauge(regionAgeDesc, status.Age.Seconds(), a.Region.Name)
 	gauge(regionSafeDesc, lapsed, a.Region.Name)
+}
+
+// givenShare returns the share that the configuration names, 1 where it names none.
+func (a *App) givenShare() float64 {
+	if a.share == 0 {
+		return 1
+	}
+	return a.share
+}
+
+// The events of the region.
+const (
+	sharesChangedEvent   = "rate_limit_shares_changed"
+	sharesFailedEvent    = "rate_limit_shares_failed"
+	sharesRecoveredEvent = "rate_limit_shares_recovered"
+	sharesLapsedEvent    = "rate_limit_shares_lapsed"
+	sharesUnknownEvent   = "rate_limit_shares_unknown"
+	sharesMovedEvent     = "rate_limit_shares_moved"
+	sharesStuckEvent     = "rate_limit_shares_stuck"
+)
+
+// tellRegion tells of what happened to the shares.
+func (a *App) tellRegion(event regions.Event) {
+	data := map[string]any{"region": a.Region.Name, "share": event.Share}
+	if event.Err != nil {
+		data["error"] = event.Err.Error()
+	}
+	if name := regionEventName(event.Kind); name != "" {
+		a.tellChange(name, data)
+	}
+}
+
+func regionEventName(kind regions.EventKind) string {
+	switch kind {
+	case regions.EventShares:
+		return sharesChangedEvent
+	case regions.EventFailed:
+		return sharesFailedEvent
+	case regions.EventRecovered:
+		return sharesRecoveredEvent
+	case regions.EventLapsed:
+		return sharesLapsedEvent
+	case regions.EventUnknown, regions.EventStored:
+		return sharesUnknownEvent
+	case regions.EventMoved:
+		return sharesMovedEvent
+	case regions.EventJobFailed:
+		return sharesStuckEvent
+	default:
+		return ""
+	}
 }

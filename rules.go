@@ -1,16 +1,21 @@
 package ratelimit
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
 )
 
@@ -97,13 +102,13 @@ type Limit struct {
 
 func (r *Rules) check() error {
 	errs := []error{
-		refreshBounds.checkSet("rules.refresh", time.Duration(r.Refresh)),
-		maxRulesBounds.checkSet("rules.max_rules", r.MaxRules),
+		refreshBounds.CheckSet("rules.refresh", time.Duration(r.Refresh)),
+		maxRulesBounds.CheckSet("rules.max_rules", r.MaxRules),
 	}
 	if r.DSN == "" {
 		return errors.Join(append(errs, errors.New("rules.dsn: a URL is needed, such as postgres://user@127.0.0.1/gateway"))...)
 	}
-	if _, err := expandText(r.DSN); err != nil {
+	if _, err := block.Expand(r.DSN); err != nil {
 		errs = append(errs, fmt.Errorf("rules.dsn: %w", err))
 	} else if err := r.options().Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
@@ -117,7 +122,7 @@ func (r *Rules) check() error {
 // options returns what connects to the table. The placeholders in the URL are
 // replaced for each connection, so that a password in a file may be another one.
 func (r *Rules) options() rulecache.Options {
-	return rulecache.Options{DSN: r.DSN, Expand: expandText, Table: r.Table}
+	return rulecache.Options{DSN: r.DSN, Expand: block.Expand, Table: r.Table}
 }
 
 // settings returns how the table is read.
@@ -155,7 +160,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	if r.Tenant != strings.TrimSpace(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: it begins or ends with white space, which no request's tenant does", field)
 	}
-	if globalPlaceholder.MatchString(r.Tenant) {
+	if block.HasPlaceholder(r.Tenant) {
 		return rulecache.Entry{}, fmt.Errorf("%s.tenant: placeholders are not replaced here", field)
 	}
 	if r.Route != rulecache.Wildcard && !limit.ValidRoute(r.Route) {
@@ -163,7 +168,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	}
 	wanted := limit.Rule{Capacity: r.Capacity, Refill: r.RefillPerSecond, Shards: uint8(min(max(r.Shards, 0), limit.MaxShards))}
 	var err error
-	if err := shardBounds.checkSet(field+".shards", r.Shards); err != nil {
+	if err := shardBounds.CheckSet(field+".shards", r.Shards); err != nil {
 		return rulecache.Entry{}, err
 	}
 	if wanted.Prefetch, err = r.Prefetch.rule(); err != nil {
@@ -227,3 +232,64 @@ func newLimits(limits []Limit, routes []string, defaults limit.Rule) (map[string
 	}
 	return byRoute, nil
 }
+
+// Prefetch is how many tokens may be taken ahead: a whole number from 0 to
+// 100,000, or `auto`. Blank is what the handler says. JSON may have a number.
+type Prefetch string
+
+// prefetchAuto takes as many ahead as the measured demand asks for.
+const prefetchAuto = "auto"
+
+// UnmarshalJSON reads a text or a number.
+func (p *Prefetch) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	if unquoted, err := strconv.Unquote(string(text)); err == nil {
+		*p = Prefetch(unquoted)
+		return nil
+	}
+	if _, err := strconv.ParseInt(string(text), 10, 64); err != nil {
+		return errors.New("prefetch: allowed are a whole number and \"auto\"")
+	}
+	*p = Prefetch(text)
+	return nil
+}
+
+// rule returns the number that a limit.Rule has, 0 where p is blank.
+func (p Prefetch) rule() (int32, error) {
+	switch p {
+	case "":
+		return 0, nil
+	case prefetchAuto:
+		return limit.PrefetchAuto, nil
+	case "0":
+		return limit.PrefetchOff, nil
+	}
+	n, err := strconv.ParseInt(string(p), 10, 32)
+	if err != nil || n < 0 || n > limit.MaxPrefetch {
+		return 0, fmt.Errorf("prefetch: %q is neither a whole number from 0 to %d nor auto", string(p), limit.MaxPrefetch)
+	}
+	return int32(n), nil
+}
+
+// ruleStorage keeps the last good rules in Caddy's storage, so that a gateway
+// that starts while PostgreSQL is down has rules.
+type ruleStorage struct {
+	storage certmagic.Storage
+	key     string
+}
+
+// Load returns what was saved, and an error that wraps fs.ErrNotExist if nothing was.
+func (s ruleStorage) Load(ctx context.Context) ([]byte, error) { return s.storage.Load(ctx, s.key) }
+
+// Save replaces what was saved.
+func (s ruleStorage) Save(ctx context.Context, value []byte) error {
+	return s.storage.Store(ctx, s.key, value)
+}
+
+// Interface guards
+var (
+	_ rulecache.Store = ruleStorage{}
+	_ regions.Store   = ruleStorage{}
+)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -67,7 +67,7 @@ func TestH7Left(t *testing.T) {
 			}
 			require.InDelta(t, test.left, counted("left", "none"), 0)
 			require.InDelta(t, test.granted, counted("granted", "local"), 0)
-			f, found := vars[answerKey].(*answer).finding()
+			f, found := vars[verdictKey].(*verdict).finding()
 			require.True(t, found)
 			require.Equal(t, "left", f.outcome)
 		})
@@ -84,37 +84,6 @@ func valueOf(t *testing.T, counter prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// TestH9Until sees t for each algorithm: never 0 while less is left than there may be.
-func TestH9Until(t *testing.T) {
-	t.Parallel()
-	bucket := limit.Rule{Algorithm: limit.TokenBucket, Capacity: 10, Refill: 0.1, WindowMillis: 100_000}
-	log := limit.Rule{Algorithm: limit.SlidingWindowLog, Capacity: 10, Refill: 0.1, WindowMillis: 100_000}
-	state := func(remaining int64, retry, reset time.Duration) limit.State {
-		return limit.State{Remaining: remaining, RetryAfter: retry, ResetAfter: reset}
-	}
-	for name, test := range map[string]struct {
-		rule  limit.Rule
-		state limit.State
-		want  int64 // 0: none
-	}{
-		"one more token":                {bucket, state(7, 0, 24*time.Second), 4},
-		"the last one":                  {bucket, state(9, 0, 100*time.Millisecond), 1},
-		"a full bucket":                 {bucket, state(10, 0, 0), 0},
-		"an empty one":                  {bucket, state(0, 3*time.Second, 93*time.Second), 3},
-		"more than one is missing":      {bucket, state(2, 25*time.Second, 75*time.Second), 5},
-		"never":                         {bucket, state(10, limit.Never, 0), 0},
-		"a log with room":               {log, state(4, 0, 90*time.Second), 90},
-		"a log without":                 {log, state(0, 7*time.Second, 90*time.Second), 7},
-		"a log with less than the cost": {log, state(2, 8*time.Second, 90*time.Second), 8},
-		"a full log":                    {log, state(10, 0, 0), 0},
-	} {
-		q := quota{rule: test.rule, held: test.rule, state: test.state}
-		seconds, found := q.untilMore()
-		require.Equal(t, test.want != 0, found, name)
-		require.Equal(t, test.want, seconds, name)
-	}
-}
-
 // TestH9Share sees t told by the pace of whoever decided.
 func TestH9Share(t *testing.T) {
 	t.Parallel()
@@ -123,19 +92,16 @@ func TestH9Share(t *testing.T) {
 		zone: &zone{sharers: func() int64 { return 5 }}, source: limit.SourceLocal, bucket: limit.Bucket{Rule: rule},
 		state: limit.State{Remaining: 1, ResetAfter: 5 * time.Second},
 	}
-	q := quota{rule: rule, held: c.held(), state: c.state}
-	seconds, _ := q.untilMore()
+	q := headers.Quota{Rule: rule, Held: c.held(), State: c.state}
+	seconds, _ := q.UntilMore()
 	require.EqualValues(t, 5, seconds, "a fifth of the rule holds 2 and refills one in 5 s")
 	c.source = limit.SourceRedis
 	require.Equal(t, rule, c.held())
 }
 
-// TestH10Waits rounds the longest times that there are.
+// TestH10Waits makes the longest time that there is no longer.
 func TestH10Waits(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, math.MaxInt64/int64(time.Second)+1, wholeSeconds(math.MaxInt64))
-	require.Equal(t, math.MaxInt64/int64(time.Millisecond)+1, roundedUp(math.MaxInt64, time.Millisecond))
-	require.Equal(t, []int64{0, 0, 1, 1, 2}, []int64{wholeSeconds(-1), wholeSeconds(0), wholeSeconds(1), wholeSeconds(time.Second), wholeSeconds(time.Second + 1)})
 	require.Equal(t, limit.MaxWait, jittered(limit.MaxWindow, 100, func() float64 { return 1 }))
 }
 

@@ -1,15 +1,19 @@
 package ratelimit
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/rulecache"
 )
@@ -73,7 +77,7 @@ func (z *zone) capacity(n int64) string {
 	if n == z.fallback.Capacity && z.fallbackText != "" {
 		return z.fallbackText
 	}
-	return number(n)
+	return headers.Number(n)
 }
 
 // provisionZones makes the zones, of each route or as the configuration says.
@@ -89,7 +93,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	for _, zone := range h.zones {
 		zone.logKey, zone.logger = h.LogKey, h.logger
 		h.warnOfAnother(zone)
-		zone.fallbackText = number(zone.fallback.Capacity)
+		zone.fallbackText = headers.Number(zone.fallback.Capacity)
 		zone.layout = h.app.layout(zone.route)
 		if h.app.Redis != nil {
 			zone.sharers = h.app.sharers
@@ -188,4 +192,157 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to, and no zone is there either: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
 	}
 	return limit.Rule{}, nil
+}
+
+// checkFront returns why the handler's options of the layers before Redis do not
+// go together.
+func (h *Handler) checkFront(defaults limit.Rule) error {
+	ahead := defaults.Prefetch != limit.PrefetchOff
+	switch {
+	case !ahead && defaults.Shards <= 1:
+		return nil
+	case len(h.routes()) > 1 || len(h.RateLimits) > 0:
+		return errors.New("prefetch and shards: they are for one route, because several buckets are decided at once")
+	case h.cost.fixed != 1:
+		return errors.New("prefetch and shards: they are for requests that cost 1")
+	case defaults.Shards > 1 && ahead:
+		return errors.New("shards: they do not go together with prefetch")
+	case defaults.Shards > 1 && defaults.Algorithm != limit.TokenBucket:
+		return errors.New("shards: they are for the token bucket, because the parts of a window are no window")
+	case h.app.Redis == nil:
+		h.logger.Warn("without redis there is nothing to take ahead and no key to split: prefetch and shards have no effect")
+	}
+	return nil
+}
+
+// layout is how the buckets of a route may lie in Redis, over all handlers that
+// share them: a bucket that one splits and another does not would be two.
+type layout struct {
+	shards uint8 // what the handlers ask for
+	known  bool
+	whole  bool // no bucket of the route may be split
+}
+
+// layout returns that of the route. It is complete when all handlers are
+// provisioned, and so before any request.
+func (a *App) layout(route string) *layout {
+	known, found := a.layouts[route]
+	if !found {
+		known = new(layout)
+		a.layouts[route] = known
+	}
+	return known
+}
+
+// join adds a zone to those that share the layout, and reports whether that
+// makes shards impossible which somebody asks for.
+func (l *layout) join(z *zone) (lost bool) {
+	asked := max(l.shards, z.defaults.Shards)
+	if !z.single || z.defaults.Prefetch != limit.PrefetchOff || l.known && l.shards != z.defaults.Shards {
+		l.whole = true
+	}
+	l.shards, l.known = asked, true
+	return l.whole && asked > 1
+}
+
+// alone makes a rule one that the layers before Redis can act on. What it asks
+// for beyond that is left out: the limit is the same without.
+func (z *zone) alone(rule limit.Rule) limit.Rule {
+	if !z.single {
+		rule.Prefetch = limit.PrefetchOff
+	}
+	if rule.Shards > 1 && (z.layout.whole || rule.Algorithm != limit.TokenBucket || rule.Prefetch != limit.PrefetchOff) {
+		rule.Shards = 1
+	}
+	return rule
+}
+
+// Handlers of one route share its buckets, also over sites. Where they do not
+// agree on the limit, whoever asks last decides what the bucket holds, which
+// nobody means. Rules that count for the route leave nothing to disagree on.
+
+// warnOfAnother tells of a limit of the route that another handler has.
+func (h *Handler) warnOfAnother(z *zone) {
+	if h.app.coversRoute(z.route) {
+		return
+	}
+	first, found := h.app.limits[z.route]
+	if !found {
+		h.app.limits[z.route] = z.fallback
+		return
+	}
+	if agree(first, z.fallback) {
+		return
+	}
+	h.logger.Warn("two handlers limit one route differently, and share its buckets: give them the same limit, or each a route of its own",
+		zap.String("route", z.name), zap.String("limit", sentenceOf(first)), zap.String("other", sentenceOf(z.fallback)))
+}
+
+// agree reports whether two rules make the same bucket.
+func agree(a, b limit.Rule) bool {
+	return a.Capacity == b.Capacity && a.Refill == b.Refill && a.Algorithm == b.Algorithm
+}
+
+// sentenceOf is a rule in words, such as "10 in 1m0s by sliding_window_log".
+func sentenceOf(r limit.Rule) string {
+	return fmt.Sprintf("%d in %v by %v", r.Capacity, time.Duration(r.WindowMillis)*time.Millisecond, r.Algorithm)
+}
+
+// written is a limit of a Caddyfile, with the place where its directive stands.
+type written struct {
+	rule  limit.Rule
+	place string
+}
+
+// warnOfPlaces tells of limits of one route that two directives of the Caddyfile
+// write differently. Only here their places are known.
+func warnOfPlaces(h httpcaddyfile.Helper, place string, handler *Handler) {
+	const key = "rate_limit.limits"
+	limits, found := h.State[key].(map[string]written)
+	if !found {
+		limits = map[string]written{}
+		h.State[key] = limits
+	}
+	for route, rule := range handler.writtenLimits() {
+		first, found := limits[route]
+		if !found {
+			limits[route] = written{rule: rule, place: place}
+			continue
+		}
+		if !agree(first.rule, rule) {
+			caddy.Log().Named(directive).Warn("two directives limit one route differently",
+				zap.String("route", route), zap.String("first", first.place), zap.String("second", place),
+				zap.String("limit", sentenceOf(first.rule)), zap.String("other", sentenceOf(rule)))
+		}
+	}
+}
+
+// writtenLimits returns the limits that the directive itself writes, by route.
+func (h *Handler) writtenLimits() map[string]limit.Rule {
+	limits := map[string]limit.Rule{}
+	algorithm := func(word, other string, fallback limit.Algorithm) limit.Rule {
+		for _, text := range []string{word, other} {
+			if parsed, err := limit.ParseAlgorithm(text); err == nil {
+				return limit.Rule{Algorithm: parsed}
+			}
+		}
+		return limit.Rule{Algorithm: fallback}
+	}
+	for name, z := range h.RateLimits {
+		if rule, err := z.rule(name, algorithm(z.Algorithm, h.Algorithm, limit.SlidingWindowLog)); err == nil {
+			limits[name] = rule
+		}
+	}
+	byRoute, err := newLimits(h.Limits, h.routes(), algorithm(h.Algorithm, "", limit.TokenBucket))
+	if err != nil {
+		return limits
+	}
+	for _, route := range h.routes() {
+		for _, name := range []string{"", route} {
+			if rule, found := byRoute[name]; found {
+				limits[route] = rule
+			}
+		}
+	}
+	return limits
 }

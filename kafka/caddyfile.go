@@ -1,10 +1,11 @@
 package kafka
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddygate/ratelimit/internal/block"
 )
 
 // UnmarshalCaddyfile sets up the trigger from Caddyfile tokens. Syntax:
@@ -27,13 +28,13 @@ func (t *Trigger) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	return parseBlock(d, map[string]func(*caddyfile.Dispenser) error{
-		"brokers":  t.parseBrokers,
-		"topic":    text(&t.Topic),
-		"user":     text(&t.Username),
-		"password": text(&t.Password),
-		"sasl":     t.parseSASL,
-		"tls":      t.parseTLS,
+	return block.Parse(d, map[string]block.Option{
+		"brokers":  {Parse: t.parseBrokers},
+		"topic":    {Parse: block.Text(&t.Topic)},
+		"user":     {Parse: block.Text(&t.Username)},
+		"password": {Parse: block.Text(&t.Password)},
+		"sasl":     {Parse: block.Word(&t.SASL, saslWords()...)},
+		"tls":      {Parse: t.parseTLS},
 	})
 }
 
@@ -53,71 +54,9 @@ func (t *Trigger) parseBrokers(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (t *Trigger) parseSASL(d *caddyfile.Dispenser) error {
-	if err := text(&t.SASL)(d); err != nil {
-		return err
-	}
-	if !slices.Contains(saslWords(), t.SASL) {
-		return d.Errf("sasl: unknown word %q: allowed are %s", t.SASL, strings.Join(saslWords(), ", "))
-	}
-	return nil
-}
-
 func (t *Trigger) parseTLS(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.ArgErr()
-	}
 	t.TLS = new(TLS)
-	return parseBlock(d, map[string]func(*caddyfile.Dispenser) error{
-		"ca":          text(&t.TLS.CAFile),
-		"cert":        text(&t.TLS.CertFile),
-		"key":         text(&t.TLS.KeyFile),
-		"server_name": text(&t.TLS.ServerName),
-	})
-}
-
-// parseBlock reads the options of a block, each by its own parser and once.
-func parseBlock(d *caddyfile.Dispenser, options map[string]func(*caddyfile.Dispenser) error) error {
-	seen := map[string]bool{}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		name := d.Val()
-		parse, known := options[name]
-		switch {
-		case !known && strings.Contains(name, "://"):
-			return d.Err("an address stands where an option should")
-		case !known:
-			return d.Errf("unknown option %q: allowed here are %s", name, strings.Join(names(options), ", "))
-		case seen[name]:
-			return d.Errf("the option %s stands here twice", name)
-		}
-		seen[name] = true
-		if err := parse(d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func names(options map[string]func(*caddyfile.Dispenser) error) []string {
-	list := make([]string, 0, len(options))
-	for name := range options {
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return list
-}
-
-// text reads an option's only argument.
-func text(dst *string) func(*caddyfile.Dispenser) error {
-	return func(d *caddyfile.Dispenser) error {
-		name, args := d.Val(), d.RemainingArgs()
-		if len(args) != 1 || args[0] == "" {
-			// ArgErr would quote the last argument, which may be a part of a secret.
-			return d.Errf("wrong argument count: %s takes one", name)
-		}
-		*dst = args[0]
-		return nil
-	}
+	return block.TLS{CA: &t.TLS.CAFile, Cert: &t.TLS.CertFile, Key: &t.TLS.KeyFile, ServerName: &t.TLS.ServerName}.Parse(d)
 }
 
 // Interface guards

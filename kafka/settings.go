@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/caddygate/ratelimit/internal/block"
 )
 
 // The words for how a password is proved.
@@ -74,10 +75,8 @@ func (t *Trigger) check() error {
 		return errors.New("username: it is needed where there is a password or sasl")
 	case t.Username != "" && t.Password == "":
 		return errors.New("password: it is needed where there is a username")
-	case t.SASL != "" && !slices.Contains(saslWords(), t.SASL):
-		return fmt.Errorf("sasl: unknown word %q: allowed are %s", t.SASL, strings.Join(saslWords(), ", "))
 	}
-	return nil
+	return block.OneOf("sasl", t.SASL, saslWords()...)
 }
 
 // validTopic reports whether Kafka allows a topic of that name.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit"
+	"github.com/caddygate/ratelimit/internal/block"
 )
 
 func init() {
@@ -157,7 +158,7 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 // expand replaces the placeholders in the texts. One that is unknown or empty is
-// an error, which holds nothing of the text, because it may be a secret.
+// an error, which holds nothing of the text but the placeholder: it may be a secret.
 func (t *Trigger) expand() error {
 	texts := map[string]*string{"topic": &t.Topic, "username": &t.Username, "password": &t.Password}
 	for i := range t.Brokers {
@@ -167,11 +168,10 @@ func (t *Trigger) expand() error {
 		texts["tls.ca_file"], texts["tls.cert_file"] = &t.TLS.CAFile, &t.TLS.CertFile
 		texts["tls.key_file"], texts["tls.server_name"] = &t.TLS.KeyFile, &t.TLS.ServerName
 	}
-	repl := caddy.NewReplacer()
 	for field, text := range texts {
-		expanded, err := repl.ReplaceOrErr(*text, true, true)
+		expanded, err := block.Expand(*text)
 		if err != nil {
-			return fmt.Errorf("%s: a placeholder in it is unknown or has no value", field)
+			return fmt.Errorf("%s: %w", field, err)
 		}
 		*text = expanded
 	}

@@ -1,12 +1,16 @@
 package redisbucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -183,4 +187,151 @@ func clusterDisabled(err error) bool {
 	const text = "ERR This instance has cluster support disabled"
 	var reply redis.Error
 	return errors.As(err, &reply) && reply.Error() == text
+}
+
+// fragment is the part of a request whose keys are in one slot.
+type fragment struct {
+	slot     uint16
+	at       []int // the numbers of the request's buckets
+	decision limit.Decision
+	err      error
+}
+
+// takeApart has a waiter decided whose keys are in several slots, by no matter how
+// many servers, so that no single call can take from all or none. It looks at all
+// of them, and takes only where each can give, from the one with the least first:
+// that is where others come in between. It stops at the first that refuses; what
+// was taken until then is lost, so that there is never more than the limit. Keys that
+// are asked apart need no look: each slot's are asked by themselves.
+func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, error) {
+	defer c.waiters.Put(w)
+	fragments := w.fragments()
+	if w.apart {
+		if err := c.askAll(ctx, w, fragments, w.count); err != nil {
+			return limit.Decision{}, err
+		}
+		return eachBySlot(w, fragments), nil
+	}
+	if err := c.askAll(ctx, w, fragments, 0); err != nil {
+		return limit.Decision{}, err
+	}
+	count := w.count
+	for _, f := range fragments {
+		count = min(count, f.available(w.cost))
+	}
+	inOrder(fragments, w.cost)
+	for _, f := range fragments {
+		if count == 0 {
+			break
+		}
+		if c.ask(ctx, w, f, count); f.err != nil {
+			return limit.Decision{}, f.err
+		}
+		count = f.decision.Granted
+	}
+	return together(fragments, count), nil
+}
+
+// askAll asks for all fragments at once, and returns the first's error that nobody
+// decided.
+func (c *Client) askAll(ctx context.Context, w *waiter, fragments []*fragment, count int64) error {
+	var wait sync.WaitGroup
+	for _, f := range fragments {
+		wait.Go(func() { c.ask(ctx, w, f, count) })
+	}
+	wait.Wait()
+	if at := slices.IndexFunc(fragments, func(f *fragment) bool { return f.err != nil }); at >= 0 {
+		return fragments[at].err
+	}
+	return nil
+}
+
+// ask asks for a fragment of what w asks for.
+func (c *Client) ask(ctx context.Context, w *waiter, f *fragment, count int64) {
+	part := c.waiters.Get().(*waiter)
+	part.names, part.keys, part.rules = part.names[:0], part.keys[:0], part.rules[:0]
+	for _, i := range f.at {
+		part.add(w.keys[i], w.rules[i])
+	}
+	part.apart = w.apart && len(f.at) > 1
+	part.renew(w.cost, count)
+	part.arrived, part.latest, part.deadline = w.arrived, w.latest, w.deadline
+	v, err := c.ready(ctx, part.deadline)
+	if err != nil {
+		f.decision, f.err = c.answer(part, err)
+		return
+	}
+	f.decision, f.err = c.takeBySlot(ctx, v, part)
+}
+
+// fragments sorts what a waiter asks for by slot.
+func (w *waiter) fragments() (list []*fragment) {
+	bySlot := make(map[uint16]*fragment, len(w.keys))
+	for i := range w.keys {
+		slot := slotOf(w.keys[i])
+		f := bySlot[slot]
+		if f == nil {
+			f = &fragment{slot: slot}
+			bySlot[slot] = f
+			list = append(list, f)
+		}
+		f.at = append(f.at, i)
+	}
+	return list
+}
+
+// inOrder sorts fragments by how much there is, and those that have about as much by
+// their slot: requests that want the same then meet at the same one first, where who
+// comes too late has lost nothing yet. In an order of their own each, most of what
+// they take would be lost to all of them.
+func inOrder(fragments []*fragment, cost int64) {
+	magnitude := func(f *fragment) int { return bits.Len64(uint64(f.available(cost))) }
+	slices.SortFunc(fragments, func(x, y *fragment) int {
+		return cmp.Or(cmp.Compare(magnitude(x), magnitude(y)), cmp.Compare(x.slot, y.slot))
+	})
+}
+
+// available is how many units of cost the fragment can give, as it was looked at.
+func (f *fragment) available(cost int64) int64 {
+	units := int64(math.MaxInt64)
+	for k := range f.at {
+		state := f.decision.At(k)
+		of := state.Remaining / cost
+		if of == 0 && state.RetryAfter == 0 {
+			of = 1 // it is there but for the rounding
+		}
+		units = min(units, of)
+	}
+	return units
+}
+
+// together returns the decision of all fragments, in the order of the request.
+func together(fragments []*fragment, granted int64) limit.Decision {
+	buckets := 0
+	for _, f := range fragments {
+		buckets += len(f.at)
+	}
+	decision := limit.Decision{Granted: granted, Source: limit.SourceRedis, Rest: make([]limit.State, buckets-1)}
+	for _, f := range fragments {
+		for k, i := range f.at {
+			if i == 0 {
+				decision.First = f.decision.At(k)
+			} else {
+				decision.Rest[i-1] = f.decision.At(k)
+			}
+		}
+	}
+	return decision
+}
+
+// eachBySlot returns the decision on keys that were asked apart, in the order of the
+// request.
+func eachBySlot(w *waiter, fragments []*fragment) limit.Decision {
+	decision := limit.NewApart(len(w.keys))
+	for _, f := range fragments {
+		for k, i := range f.at {
+			decision.Put(i, f.decision.Part(k))
+		}
+	}
+	return decision
 }

@@ -1,9 +1,166 @@
 package redisbucket
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
 	"runtime"
+	"slices"
 	"time"
+
+	"github.com/caddygate/ratelimit/limit"
 )
+
+// waiter is one Take under way: what it asks for and, in the end, the answer. It
+// holds copies, because a caller that leaves takes its request along while the
+// call goes on. It is used again.
+type waiter struct {
+	names []byte   // of its keys, one after another
+	keys  [][]byte // parts of names
+	rules []limit.Rule
+	cost  int64
+	count int64
+	apart bool   // each key gives what it can, whatever the others can
+	hash  uint64 // of names
+
+	slot   uint16 // in a cluster: of the keys
+	asking bool   // a redirect sent it to where it is
+
+	arrived  time.Time
+	latest   time.Time // when the answer is of no more use to the request
+	deadline time.Time // latest, or the end of the caller's context if that is earlier
+
+	stage         stage // guarded by the senders' mutex
+	prev, next    *waiter
+	sooner, later *waiter    // in the order of deadlines
+	answered      chan stage // receives once it is answered, or how far it had come when its time was over
+	decision      limit.Decision
+	err           error
+}
+
+// stage is how far a waiter has come, and so who may touch it.
+type stage uint8
+
+const (
+	stageQueued   stage = iota // it waits in the queue; its caller may take it out
+	stageSent                  // a call asks for it
+	stageLeft                  // its caller is gone; a call may still ask for it
+	stageAnswered              // it has its answer; only its caller touches it
+)
+
+func newWaiter() *waiter { return &waiter{answered: make(chan stage, 1)} }
+
+// ask fills the waiter with a request.
+func (w *waiter) ask(prefix string, req *limit.Request) {
+	w.names, w.keys, w.rules = w.names[:0], w.keys[:0], w.rules[:0]
+	for i := range req.Buckets {
+		bucket := &req.Buckets[i]
+		begin := len(w.names)
+		w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
+		w.keys = append(w.keys, w.names[begin:])
+		w.rules = append(w.rules, bucket.Rule)
+	}
+	w.apart = req.Splits()
+	w.renew(req.Cost, req.Count)
+}
+
+// together is how many of the keys the script decides about at once: all or, where
+// they are asked apart, each by itself.
+func (w *waiter) together() int {
+	if w.apart {
+		return 1
+	}
+	return len(w.keys)
+}
+
+// answers is how many numbers granted the script answers.
+func (w *waiter) answers() int { return len(w.keys) / w.together() }
+
+// add adds a bucket by the name of its key.
+func (w *waiter) add(name []byte, rule limit.Rule) {
+	begin := len(w.names)
+	w.names = append(w.names, name...)
+	w.keys = append(w.keys, w.names[begin:])
+	w.rules = append(w.rules, rule)
+}
+
+// renew makes the waiter ready to ask for so much.
+func (w *waiter) renew(cost, count int64) {
+	w.cost, w.count = cost, count
+	w.slot, w.asking = 0, false
+	w.stage, w.decision, w.err = stageQueued, limit.Decision{}, nil
+}
+
+// limitTime sets the times. A request without a deadline has a second.
+func (w *waiter) limitTime(ctx context.Context, deadline time.Time) {
+	w.arrived = time.Now()
+	w.latest = deadline
+	if deadline.IsZero() {
+		w.latest = w.arrived.Add(outerTimeout)
+	}
+	w.deadline = w.latest
+	if caller, ok := ctx.Deadline(); ok && caller.Before(w.deadline) {
+		w.deadline = caller
+	}
+}
+
+// patience is how long its caller waits in all.
+func (w *waiter) patience() time.Duration { return w.deadline.Sub(w.arrived) }
+
+// weight is what an entry for it alone weighs in a call.
+func (w *waiter) weight() int64 {
+	fixed, perUnit := weigh(w.rules)
+	return fixed + (perUnit*w.cost*max(w.count, 1)+1)/2
+}
+
+// early reports whether the caller leaves before its request's deadline.
+func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
+
+// same reports whether another one asks for the same, so that one entry can ask
+// for both.
+func (w *waiter) same(other *waiter) bool {
+	return w.hash == other.hash && w.cost == other.cost && w.apart == other.apart && w.asking == other.asking && len(w.keys) == len(other.keys) &&
+		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules)
+}
+
+// hashWith sets the hash by which waiters that ask for the same find each other.
+func (w *waiter) hashWith(seed maphash.Seed) { w.hash = maphash.Bytes(seed, w.names) }
+
+// findSlot sets the slot that all keys are in. It is false where there are several.
+func (w *waiter) findSlot() bool {
+	w.slot = slotOf(w.keys[0])
+	for k := range w.keys[1:] {
+		if slotOf(w.keys[k+1]) != w.slot {
+			return false
+		}
+	}
+	return true
+}
+
+// place tells waiters apart that cannot share a call of the script.
+func (w *waiter) place() uint32 {
+	if w.asking {
+		return slotCount + uint32(w.slot)
+	}
+	return uint32(w.slot)
+}
+
+// departed is the error of a caller that leaves: one whose own context ended, or
+// one that Redis or the queue kept too long.
+func (w *waiter) departed(ctx context.Context, left stage) error {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.Canceled):
+		return err
+	case err != nil, w.early():
+		return errEarly
+	case left == stageQueued:
+		return errWait
+	default:
+		return fmt.Errorf("waiting for the answer of Redis: %w", context.DeadlineExceeded)
+	}
+}
 
 // chain is a list of waiters, the oldest first.
 type chain struct{ first, last *waiter }

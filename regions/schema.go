@@ -41,3 +41,12 @@ func within(sql, namespace string) string {
 	}
 	return strings.NewReplacer(pairs...).Replace(sql)
 }
+
+// SchemaOf returns the schema that the name of the table of rules begins with, where
+// the tables of shares are, too. It is blank where the name has none.
+func SchemaOf(table string) string {
+	if schema, _, found := strings.Cut(table, "."); found {
+		return schema
+	}
+	return ""
+}

@@ -12,7 +12,7 @@ import (
 const (
 	// importTimeout bounds a whole import, from the connection to the commit.
 	importTimeout = 30 * time.Minute
-	// importShown is the default of ImportOptions.Show.
+	// importShown is how many differences of each kind a result names.
 	importShown = 10
 )
 
@@ -28,9 +28,6 @@ type ImportOptions struct {
 	// Apply writes the differences. Default: false, they are only counted.
 	Apply bool
 
-	// Show is how many differences of each kind the result names. Default: 10.
-	Show int
-
 	// Progress is told how many rules were sent to PostgreSQL, now and then, and
 	// what is done next. Default: nil, nobody is told.
 	Progress func(step string, rules int)
@@ -45,7 +42,7 @@ type ImportResult struct {
 	Others int
 	// Applied tells whether the table is now as the file has it.
 	Applied bool
-	// Changes are the first differences of each kind.
+	// Changes are the first ten differences of each kind.
 	Changes []ImportChange
 }
 
@@ -97,9 +94,6 @@ func Import(ctx context.Context, file *ImportFile, o ImportOptions) (*ImportResu
 	table, err := o.Options.identifier()
 	if err != nil {
 		return nil, err
-	}
-	if o.Show == 0 {
-		o.Show = importShown
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int) {}

@@ -49,7 +49,7 @@ func (i *importing) name(ctx context.Context, result *ImportResult) error {
 		if kind.count == 0 {
 			continue
 		}
-		sql := kind.sql + " LIMIT " + strconv.Itoa(i.options.Show)
+		sql := kind.sql + " LIMIT " + strconv.Itoa(importShown)
 		err := i.session.Query(ctx, sql, importTimeout, func(_ int, values [][]byte) {
 			result.Changes = append(result.Changes, i.change(kind.kind, values))
 		})

@@ -1,0 +1,63 @@
+package adminapi
+
+import (
+	"net/http"
+	"time"
+)
+
+// Reset is the answer to DELETE /rate_limit/bucket.
+type Reset struct {
+	// Error says what was not reset.
+	Error string `json:"error,omitempty"`
+
+	// Buckets are those that were named, whether or not there was anything in them.
+	Buckets []ResetBucket `json:"buckets"`
+}
+
+// ResetBucket is one bucket that was reset, and where.
+type ResetBucket struct {
+	Name  string `json:"name"`
+	Route string `json:"route"`
+	Here  bool   `json:"here"`
+	Redis string `json:"redis,omitempty"`
+}
+
+// ResetDone is what a reset tells of Redis where it worked.
+const ResetDone = "reset"
+
+// Status is the answer's status: it tells that a part was not reset.
+func (r *Reset) Status() int {
+	if r.Error != "" {
+		return http.StatusBadGateway
+	}
+	return http.StatusOK
+}
+
+// Top is the answer to GET /rate_limit/top.
+type Top struct {
+	// Since is when counting began, Seconds ago.
+	Since   time.Time `json:"since"`
+	Seconds float64   `json:"seconds"`
+
+	// Buckets come with the one that refused most first.
+	Buckets []TopBucket `json:"buckets"`
+}
+
+// TopBucket is one of the buckets that refused most: Refused times at most, which
+// may be too high by Over.
+type TopBucket struct {
+	Tenant  string `json:"tenant"`
+	Stored  string `json:"stored,omitempty"`
+	Key     string `json:"key"`
+	Route   string `json:"route"`
+	Refused int64  `json:"refused"`
+	Over    int64  `json:"over"`
+}
+
+const (
+	// DefaultTop is how many buckets an answer has unless the query says.
+	DefaultTop = 20
+
+	// MaxTop is how many it may ask for.
+	MaxTop = 200
+)

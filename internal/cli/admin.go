@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
+)
+
+// adminCommand is a command that makes one call of the admin API.
+type adminCommand struct {
+	name, short, long, example string
+
+	call adminapi.Call // its parameters are flags
+
+	// print shows the answer to people.
+	print func(w io.Writer, body []byte) error
+}
+
+// parameterFlags says what the parameters of the calls are.
+func parameterFlags() map[string]string {
+	return map[string]string{
+		"tenant": "the tenant, as clients send it; ~guest for the guests; - reads it from standard input, as with --stored and --key",
+		"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
+		"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
+		"ip":     "the IP address of a guest",
+		"route":  "the route",
+		"cost":   "what the request costs (default: what the handler says)",
+		"limit":  "how many to show at most",
+		"cursor": "where to go on: what the page before ended with",
+	}
+}
+
+// adminCommands lists the commands.
+func adminCommands() []adminCommand {
+	return []adminCommand{
+		{
+			name: "status", short: "Shows how the gateway, its Redis and its rules fare",
+			call: adminapi.StatusCall(), print: printing(printStatus),
+		},
+		{
+			name: "rules", short: "Lists the rules in force",
+			example: "  caddy rate-limit rules --tenant shop-a",
+			call:    adminapi.RulesCall(), print: printing(printRules),
+		},
+		{
+			name: "explain", short: "Tells which rule counts, why, and what the next request gets",
+			long:    "Tells which rule counts for a tenant on a route, why, what its bucket holds, and what its next request would get. It takes no token.",
+			example: "  caddy rate-limit explain --tenant shop-a --route create-order",
+			call:    adminapi.ExplainCall(), print: printing(printExplain),
+		},
+		{
+			name: "reset", short: "Makes a bucket full again, here and in Redis",
+			example: "  caddy rate-limit reset --tenant shop-a --route create-order",
+			call:    adminapi.ResetCall(), print: printing(printReset),
+		},
+		{
+			name: "refresh", short: "Loads the rules from PostgreSQL now",
+			call: adminapi.RefreshCall(), print: printing(printRefresh),
+		},
+		{
+			name: "top", short: "Lists the buckets that refused most in the last minute",
+			call: adminapi.TopCall(), print: printing(printTop),
+		},
+	}
+}
+
+// cobra is the command with its flags.
+func (c *adminCommand) cobra() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: c.name, Short: c.short, Long: c.long, Example: c.example, Args: flagsOnly,
+		RunE: caddycmd.WrapCommandFuncForCobra(c.run),
+	}
+	flags := parameterFlags()
+	for _, name := range c.call.Parameters {
+		cmd.Flags().String(name, "", flags[name])
+	}
+	cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
+	cmd.Flags().StringP("config", "c", "", "Configuration file (if --address is not used)")
+	cmd.Flags().StringP("adapter", "a", "", "Name of config adapter to apply (if --config is used)")
+	cmd.Flags().Bool("json", false, "print the answer of the admin API as it is")
+	return cmd
+}
+
+// run makes the call and prints the answer.
+func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
+	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, fmt.Errorf("finding the address of the admin API: %w", err)
+	}
+	query, err := c.query(flags, os.Stdin)
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	body, err := c.ask(address, query)
+	if err != nil {
+		if told := failureBody(err); flags.Bool("json") && told != "" {
+			_, _ = fmt.Fprintln(os.Stdout, told) // the error is told in any case
+		}
+		return caddy.ExitCodeFailedStartup, clearError(address, err)
+	}
+	if flags.Bool("json") {
+		_, err = os.Stdout.Write(body)
+	} else {
+		err = c.print(os.Stdout, body)
+	}
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, fmt.Errorf("printing the answer: %w", err)
+	}
+	return caddy.ExitCodeSuccess, nil
+}
+
+// fromInput in place of a tenant is one that stands on standard input, so that it
+// is in no list of processes.
+const fromInput = "-"
+
+// query is those parameters that were given.
+func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values, error) {
+	query := url.Values{}
+	for _, name := range c.call.Parameters {
+		if !flags.Changed(name) {
+			continue
+		}
+		value := flags.String(name)
+		if value == fromInput && slices.Contains([]string{"tenant", "stored", "key"}, name) {
+			line, err := io.ReadAll(io.LimitReader(input, adminapi.MaxForm))
+			if value = strings.TrimRight(string(line), "\r\n"); err != nil || value == "" {
+				return nil, fmt.Errorf("--%s -: standard input has no name: %w", name, errors.Join(err, io.ErrUnexpectedEOF))
+			}
+		}
+		query.Set(name, value)
+	}
+	return query, nil
+}
+
+// request is the call's method, URI, header and body. Caddy logs the URI of each
+// call, so that a tenant does not stand there.
+func (c *adminCommand) request(query url.Values) (method, uri string, header http.Header, body io.Reader) {
+	switch {
+	case len(query) == 0:
+		return c.call.Method, c.call.Path, nil, nil
+	case !c.call.NamesTenant():
+		return c.call.Method, c.call.Path + "?" + query.Encode(), nil, nil
+	}
+	method = c.call.Method
+	if method == http.MethodGet {
+		method = http.MethodPost
+	}
+	header = http.Header{"Content-Type": {adminapi.Form}}
+	return method, c.call.Path, header, strings.NewReader(query.Encode())
+}
+
+// answered is what came of a call.
+type answered struct {
+	body []byte
+	err  error
+}
+
+// commandTimeout is longer than any call takes.
+const commandTimeout = adminapi.RefreshTimeout + 5*time.Second
+
+// ask makes the call, and gives up when no answer comes: Caddy's own client waits
+// for ever.
+func (c *adminCommand) ask(address string, query url.Values) ([]byte, error) {
+	done := make(chan answered, 1)
+	go func() {
+		body, err := c.exchange(address, query)
+		done <- answered{body, err}
+	}()
+	timeout := time.NewTimer(commandTimeout)
+	defer timeout.Stop()
+	select {
+	case got := <-done:
+		return got.body, got.err
+	case <-timeout.C:
+		return nil, fmt.Errorf("the admin API at %s has not answered within %v", address, commandTimeout)
+	}
+}
+
+func (c *adminCommand) exchange(address string, query url.Values) ([]byte, error) {
+	method, uri, header, body := c.request(query)
+	response, err := caddycmd.AdminAPIRequest(address, method, uri, header, body)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of the admin API: %w", err)
+	}
+	return answer, nil
+}
+
+// clearError makes a sentence of what Caddy's client says, which is known by its
+// text alone.
+func clearError(address string, err error) error {
+	text := err.Error()
+	if strings.HasPrefix(text, "performing request: ") {
+		return fmt.Errorf("no Caddy answers at the admin address %s: start it, or say where it is with --address or --config (%w)", address, err)
+	}
+	_, rest, found := strings.Cut(text, "HTTP ")
+	body := failureBody(err)
+	var told struct {
+		Error string `json:"error"`
+	}
+	switch {
+	case !found:
+		return err
+	case json.Unmarshal([]byte(body), &told) == nil && told.Error != "":
+		return errors.New(told.Error)
+	case strings.HasPrefix(rest, "404"):
+		return fmt.Errorf("the Caddy at %s does not know this command: it was built without this module, or with an older version", address)
+	}
+	return err
+}
+
+// failureBody is the answer of the admin API that Caddy's client made an error of.
+func failureBody(err error) string {
+	_, rest, _ := strings.Cut(err.Error(), "HTTP ")
+	_, body, _ := strings.Cut(rest, ": ")
+	return body
+}
+
+// printing reads an answer for a function that shows it.
+func printing[T any](show func(*tables, *T)) func(io.Writer, []byte) error {
+	return func(w io.Writer, body []byte) error {
+		answer := new(T)
+		if err := json.Unmarshal(body, answer); err != nil {
+			return fmt.Errorf("reading the answer of the admin API: %w", err)
+		}
+		out := &tables{}
+		show(out, answer)
+		return out.writeTo(w)
+	}
+}

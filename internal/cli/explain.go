@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// printExplain shows which rule counts and what the next request gets.
+func printExplain(t *tables, e *adminapi.Explain) {
+	if !e.Known {
+		t.line("the rules of PostgreSQL are not known yet")
+	}
+	for i := range e.Handlers {
+		if i > 0 {
+			t.line("")
+		}
+		printHandler(t, &e.Handlers[i], e.Route)
+	}
+}
+
+func printHandler(t *tables, h *adminapi.Handler, route string) {
+	lines := [][]string{
+		{"tenant", h.Tenant},
+		{"route", route},
+		{"handlers", fmt.Sprintf("%d, with the tenant %s and the routes %s", h.Handlers, orDash(h.TenantFrom), strings.Join(h.Routes, ", "))},
+	}
+	if h.Note != "" {
+		lines = append(lines, []string{"note", h.Note})
+	}
+	lines = append(lines, []string{"next request", nextSentence(&h.Next)})
+	if h.Rule != nil {
+		lines = append(lines, []string{"rule", joined(rateOf(h.Rule), optionsOf(h.Rule), "from "+h.RuleFrom)})
+		if h.Share != 0 {
+			lines = append(lines, []string{"region", fmt.Sprintf("the rule is %g of the whole, this region's share", h.Share)})
+		}
+	}
+	t.table(append(lines, bucketLines(h.Bucket)...)...)
+	t.line("")
+	rows := under(len(h.Candidates), "", "FROM", "TENANT", "ROUTE", "RATE", "OPTIONS")
+	for _, c := range h.Candidates {
+		row := []string{"", c.From, orDash(c.Tenant), orDash(c.Route), "-", "-"}
+		if c.Rule != nil {
+			row[4], row[5] = rateOf(c.Rule), orDash(optionsOf(c.Rule))
+		}
+		if c.Wins {
+			row[0] = ">"
+		}
+		rows = append(rows, row)
+	}
+	t.table(rows...)
+}
+
+// nextSentence is what the next request gets, in words.
+func nextSentence(n *adminapi.Next) string {
+	text := n.Outcome
+	if n.Status != 0 {
+		text += fmt.Sprintf(" (%d)", n.Status)
+	}
+	switch n.Source {
+	case "":
+	case limit.SourceRemembered.String():
+		text += " by a remembered refusal"
+	default:
+		text += " by " + n.Source
+	}
+	if n.Cost > 1 {
+		text += fmt.Sprintf(" at a cost of %d", n.Cost)
+	}
+	if n.Remaining != nil {
+		text += fmt.Sprintf(", then %d left", *n.Remaining)
+	}
+	if n.RetryAfter != nil {
+		text += fmt.Sprintf(", retry after %d s", *n.RetryAfter)
+	}
+	if n.Route != "" {
+		text += ", on " + n.Route
+	}
+	return text
+}
+
+// bucketLines is what is known of the bucket. There may be none.
+func bucketLines(b *adminapi.Bucket) [][]string {
+	if b == nil {
+		return nil
+	}
+	var lines [][]string
+	for _, key := range b.Keys {
+		lines = append(lines, []string{"redis key", key})
+	}
+	if b.Redis != nil {
+		lines = append(lines, []string{"in redis", stateSentence(b.Redis)})
+	}
+	for _, refusal := range b.Remembered {
+		lines = append(lines, []string{"remembered", fmt.Sprintf("refuses a cost of %d and more for %s: %s", refusal.Cost, msSpan(refusal.ForMs), refusal.Key)})
+	}
+	if b.Prefetch > 0 {
+		lines = append(lines, []string{"in hand", fmt.Sprintf("%d tokens", b.Prefetch)})
+	}
+	return append(lines, []string{"in memory", stateSentence(b.Local)})
+}
+
+// stateSentence is the state in words.
+func stateSentence(s *adminapi.State) string {
+	if s.Error != "" {
+		return "could not be asked: " + s.Error
+	}
+	text := fmt.Sprintf("%d of %d left", s.Remaining, s.Capacity)
+	switch {
+	case s.RetryAfterMs < 0:
+		text += ", never enough"
+	case s.RetryAfterMs > 0:
+		text += ", next in " + msSpan(s.RetryAfterMs)
+	}
+	if s.ResetAfterMs != 0 {
+		text += ", full in " + msSpan(s.ResetAfterMs)
+	}
+	return text
+}

@@ -1,0 +1,181 @@
+package hot
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// Top finds the buckets that refused most in the last minute. It is the
+// space-saving sketch of Metwally, Agrawal and El Abbadi (Efficient Computation of
+// Frequent and Top-k Elements in Data Streams, 2005) for each span of ten seconds,
+// split into shards by bucket so that floods of different buckets do not meet at
+// one lock. A shard counts topCounters buckets: another one takes the place of the
+// least, and its count along, which is by how much its own may be too high. So a
+// bucket with more than one in topCounters of a shard's refusals is never missed,
+// whatever else floods. All is about 300 KB, 800 KB at most, made when it is needed.
+type Top struct {
+	now    func() time.Time
+	named  func(tenant string) bool
+	seed   maphash.Seed
+	shards [topShards]topShard
+}
+
+const (
+	topShards   = 8
+	topCounters = 32 // of a shard, in a span
+	topSpan     = 10 * time.Second
+
+	// topSpans are the one that is under way, and those of the minute before it.
+	topSpans = 7
+
+	// longestShown is the longest tenant that is kept as it was sent, in bytes,
+	// unless it is short enough in characters to have rules.
+	longestShown = limit.MaxNameLength
+)
+
+// topShard has the counts of those buckets that fall into it.
+type topShard struct {
+	mu    sync.Mutex
+	spans [topSpans]*topCounts
+	_     [64]byte // keeps the locks of two shards in different cache lines
+}
+
+// topCounts are the counts of one span.
+type topCounts struct {
+	number  int64 // of the span
+	size    int
+	hashes  [topCounters]uint64
+	buckets [topCounters]Refused
+}
+
+// Refused is a bucket that refused.
+type Refused struct {
+	Key    limit.Key
+	Zone   string
+	Tenant string // as placeholders tell it, or where that is long as keys have it
+	Count  int64  // of refusals, at most
+	Over   int64  // by how much Count may be too high
+}
+
+// NewTop returns a list that is empty. A long tenant is kept as it was sent if named
+// says that rules may name it.
+func NewTop(now func() time.Time, named func(tenant string) bool) *Top {
+	return &Top{now: now, named: named, seed: maphash.MakeSeed()}
+}
+
+// Note counts a refusal by the bucket, of the zone and of the tenant as it is told.
+func (t *Top) Note(key limit.Key, zone, tenant string) {
+	hash := maphash.Comparable(t.seed, key)
+	number := spanOf(t.now())
+	shard := &t.shards[hash%topShards]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	counts := shard.span(number)
+	if b := counts.bucket(hash, key); b != nil {
+		b.Count++
+		return
+	}
+	counts.replaceLeast(hash, t.kept(key, zone, tenant))
+}
+
+// kept is what is kept of a bucket. Its names may be parts of a request's buffer, so
+// they are copied.
+func (t *Top) kept(key limit.Key, zone, tenant string) Refused {
+	key.Tenant = strings.Clone(key.Tenant)
+	b := Refused{Key: key, Zone: zone, Tenant: key.Tenant}
+	if tenant != key.Tenant && (len(tenant) <= longestShown || t.named(tenant)) {
+		b.Tenant = strings.Clone(tenant)
+	}
+	return b
+}
+
+// spanOf is the number of the span that a time is in.
+func spanOf(now time.Time) int64 { return now.UnixNano() / int64(topSpan) }
+
+// span returns the counts of a span, in place of those of one that is long over.
+func (s *topShard) span(number int64) *topCounts {
+	place := &s.spans[number%topSpans]
+	switch {
+	case *place == nil:
+		*place = &topCounts{number: number}
+	case (*place).number != number:
+		**place = topCounts{number: number}
+	}
+	return *place
+}
+
+// bucket returns the bucket's counter, or nil.
+func (c *topCounts) bucket(hash uint64, key limit.Key) *Refused {
+	for i, known := range c.hashes[:c.size] {
+		if known == hash && c.buckets[i].Key == key {
+			return &c.buckets[i]
+		}
+	}
+	return nil
+}
+
+// replaceLeast counts a bucket that has no counter.
+func (c *topCounts) replaceLeast(hash uint64, b Refused) {
+	at := c.size
+	if c.size < topCounters {
+		c.size++
+	} else {
+		at = c.least()
+		b.Over = c.buckets[at].Count
+	}
+	b.Count = b.Over + 1
+	c.hashes[at], c.buckets[at] = hash, b
+}
+
+func (c *topCounts) least() int {
+	least := 0
+	for i := range c.buckets {
+		if c.buckets[i].Count < c.buckets[least].Count {
+			least = i
+		}
+	}
+	return least
+}
+
+// List returns the buckets that refused most, most at most of them, and since when and
+// for how long they were counted: a minute, and what the span under way has.
+func (t *Top) List(most int) (buckets []Refused, since time.Time, counted time.Duration) {
+	now := t.now()
+	number := spanOf(now)
+	all := map[limit.Key]Refused{}
+	for i := range t.shards {
+		t.shards[i].addTo(all, number)
+	}
+	for _, b := range all {
+		buckets = append(buckets, b)
+	}
+	slices.SortFunc(buckets, func(a, b Refused) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Key.Tenant, b.Key.Tenant))
+	})
+	oldest := number - topSpans + 1
+	since = time.Unix(0, oldest*int64(topSpan))
+	return buckets[:min(len(buckets), most)], since, now.Sub(since)
+}
+
+// addTo adds up the counts of all spans that are not over for longer than a minute.
+func (s *topShard) addTo(all map[limit.Key]Refused, number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, counts := range s.spans {
+		if counts == nil || counts.number > number || counts.number <= number-topSpans {
+			continue
+		}
+		for _, b := range counts.buckets[:counts.size] {
+			sum := all[b.Key]
+			b.Count += sum.Count
+			b.Over += sum.Over
+			all[b.Key] = b
+		}
+	}
+}
