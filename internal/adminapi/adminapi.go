@@ -19,6 +19,8 @@ const (
 	ExplainPath = Root + "explain"
 	BucketPath  = Root + "bucket"
 	TopPath     = Root + "top"
+	HistoryPath = Root + "history"
+	EventsPath  = Root + "events"
 )
 
 // Call is one of the calls.
@@ -64,6 +66,12 @@ func RefreshCall() Call { return Call{http.MethodPost, RefreshPath, nil, Refresh
 
 // TopCall lists the buckets that refused most.
 func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"limit"}, callTimeout} }
+
+// HistoryCall asks what requests got in the last minutes.
+func HistoryCall() Call { return Call{http.MethodGet, HistoryPath, nil, callTimeout} }
+
+// EventsCall lists the last changes of state.
+func EventsCall() Call { return Call{http.MethodGet, EventsPath, []string{"after"}, callTimeout} }
 
 // Methods are those that the call takes.
 func (c *Call) Methods() []string {
