@@ -50,6 +50,8 @@ func adminCalls() []adminCall {
 		{adminapi.ResetCall(), answerReset},
 		{adminapi.RefreshCall(), answerRefresh},
 		{adminapi.TopCall(), answerTop},
+		{adminapi.HistoryCall(), answerHistory},
+		{adminapi.EventsCall(), answerEvents},
 	}
 }
 

@@ -165,7 +165,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
 	a.warnOfStrays()
-	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start())
+	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start(), startHistory())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
 	}

@@ -228,6 +228,7 @@ func stateEvents() []string {
 // tellChange counts a change of state and offers its event to subscribers.
 func (a *App) tellChange(name string, data map[string]any) {
 	countStateChange(name)
+	processEvents().Note(time.Now(), name, data)
 	a.events.tell(happening{name: name, origin: a.origin, data: data})
 }
 

@@ -35,12 +35,15 @@ type memory struct {
 	local    *localbucket.Store
 	refusals *front.MemoryStore
 	ahead    *front.PrefetchStore
-	top      *hot.Top
+	top      *hot.Top // that refused most
+	shadow   *hot.Top // that would have
+	asked    *hot.Top // of which one in askedSample is noted
 }
 
 func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
-		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), hot.NewTop(time.Now, rulecache.MayName)}, nil
+		list := func() *hot.Top { return hot.NewTop(time.Now, rulecache.MayName) }
+		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), list(), list(), list()}, nil
 	})
 }
 

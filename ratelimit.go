@@ -304,6 +304,7 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		c.zone.counts.observe(took)
 		if c.outcome != outcomeUndecided {
 			c.zone.counts.count(c.outcome, c.source)
+			h.app.memory.noteAsked(c)
 		}
 	}
 }

@@ -40,18 +40,20 @@ func arrows() map[string][]string {
 		"internal/adminapi":             {"limit"},
 		"internal/block":                {"limit"},
 		"internal/bounded":              {},
-		"internal/cli":                  {"internal/adminapi", "limit", "regions", "rulecache"},
+		"internal/cli":                  {"internal/adminapi", "internal/cli/page", "limit", "regions", "rulecache"},
+		"internal/cli/page":             {},
 		"internal/headers":              {"limit"},
 		"internal/hot":                  {"limit"},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
+		"internal/recent":               {"internal/adminapi"},
 		"internal/servertest":           {},
 	}
 }
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded"}, name)
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/cli/page"}, name)
 }
 
 // mayCaddy reports whether a package with a list may import Caddy, too.

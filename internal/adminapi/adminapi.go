@@ -64,8 +64,8 @@ func ResetCall() Call {
 // RefreshCall loads the rules now.
 func RefreshCall() Call { return Call{http.MethodPost, RefreshPath, nil, RefreshTimeout} }
 
-// TopCall lists the buckets that refused most.
-func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"limit"}, callTimeout} }
+// TopCall lists the buckets that refused, or were asked, most.
+func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"by", "limit"}, callTimeout} }
 
 // HistoryCall asks what requests got in the last minutes.
 func HistoryCall() Call { return Call{http.MethodGet, HistoryPath, nil, callTimeout} }

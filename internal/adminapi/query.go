@@ -56,6 +56,30 @@ func (q *Query) Number(name string, fallback, most int64) (int64, error) {
 	return n, nil
 }
 
+// Word reads one of the words allowed, and returns the first where the parameter is
+// missing.
+func (q *Query) Word(name string, allowed ...string) (string, error) {
+	if !q.Has(name) {
+		return allowed[0], nil
+	}
+	if word := q.Text(name); slices.Contains(allowed, word) {
+		return word, nil
+	}
+	return "", limit.UnknownWord("value of parameter "+name, q.Text(name), allowed...)
+}
+
+// Position reads a number of an answer before, 0 where the parameter is missing.
+func (q *Query) Position(name string) (int64, error) {
+	if !q.Has(name) {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(q.Text(name), 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("parameter %s: %.64q is not allowed: allowed is the field last of an answer, or 0", name, q.Text(name))
+	}
+	return n, nil
+}
+
 // Subject is whose bucket of which route a query asks about.
 type Subject struct {
 	// Tenant is as clients send it.

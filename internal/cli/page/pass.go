@@ -127,6 +127,8 @@ func (g *gateway) ask(ctx context.Context, r *http.Request, call string) (*answe
 		return nil, fmt.Errorf("its answer broke off after %d bytes", len(body))
 	case len(body) > longestAnswer:
 		return nil, fmt.Errorf("its answer is longer than %d bytes", longestAnswer)
+	case !json.Valid(body) && response.StatusCode >= http.StatusBadRequest:
+		return nil, fmt.Errorf("it answered %d without a reason", response.StatusCode)
 	case !json.Valid(body):
 		return nil, fmt.Errorf("it answered %d and no JSON: is that the admin address of a Caddy with this module, as new as this page?", response.StatusCode)
 	}

@@ -355,7 +355,7 @@ function findRedis(add, fresh) {
 	for (const node of ill) {
 		const what = node.error && (reasons[node.error.reason] || 'fails (' + node.error.reason + ')') || 'is not reached';
 		const since = node.since ? ' since ' + clock(node.since) : '';
-		const some = node.ill < fresh.length && fresh.length > 1 ? ' to ' + node.ill + ' of ' + fresh.length + ' gateways' : '';
+		const some = node.ill < fresh.length && node.ill !== alone.length ? ' to ' + node.ill + ' of ' + fresh.length + ' gateways' : '';
 		let then = '; its tenants have their share of each gateway';
 		if (alone.length) {
 			const word = statusOf(alone[0]).fallback;
@@ -459,7 +459,7 @@ function findSurge(add) {
 function ofWhom(most, call) {
 	const total = topOf(call, call).reduce((sum, bucket) => sum + bucket.total, 0);
 	if (!most || most.total < total / 2) return ': many tenants';
-	return ': ' + (most.total > 0.9 * total ? 'nearly all of them' : 'most of them') + ' of ' + tenantText(most.tenant) + ' on ' + most.route;
+	return ': ' + (most.total > 0.9 * total ? 'nearly all of them' : 'most of them') + ' by ' + tenantText(most.tenant) + ', on ' + most.route;
 }
 
 function findRows(add, fresh) {
@@ -565,16 +565,16 @@ function drawNumbers() {
 	}
 	const withRedis = seen.filter(g => statusOf(g).redis);
 	const alone = withRedis.filter(byItself);
-	if (withRedis.length) items.push(['gateways decide through Redis', withRedis.length - alone.length + '', 'of ' + withRedis.length, alone.length && 'bad']);
+	if (withRedis.length) items.push(['decide through Redis', withRedis.length - alone.length + '', 'of ' + withRedis.length, alone.length && 'bad']);
 	const gone = state.gateways.filter(g => g.failed.status);
-	items.push([plural(state.gateways, 'gateway answers', 'gateways answer'), state.gateways.length - gone.length + '', 'of ' + state.gateways.length, gone.length && 'bad']);
+	items.push(['gateways answer', state.gateways.length - gone.length + '', 'of ' + state.gateways.length, gone.length && 'bad']);
 	if (told.length) {
 		const sets = ruleSets(seen).length;
 		items.push(['rules in force', number(told[0].rules), sets > 1 ? sets + ' sets' : '', sets > 1 && 'bad']);
 		const oldest = Math.max(...told.map(rules => rules.age_seconds || 0));
-		items.push(['old are the rules at most', span(Math.round(oldest)), '', oldest > 120 && 'bad']);
+		items.push(['age of the rules', span(Math.round(oldest)), '', oldest > 120 && 'bad']);
 		const rejected = Math.max(...told.map(rules => rules.rejected));
-		items.push(['bad rows in the table', number(rejected), '', rejected && 'warn']);
+		items.push(['bad rows', number(rejected), '', rejected && 'warn']);
 	}
 	const list = $('numbers');
 	while (list.children.length > items.length) list.lastChild.remove();
@@ -650,7 +650,7 @@ const label = (used, past) => used.map(layer => layer.name + ' ' + number(recent
 function niceTop(most) {
 	let step = 10 ** Math.floor(Math.log10(most));
 	if (step < 1) step = 1;
-	return [1, 2, 3, 4, 5, 6, 8, 10].map(n => n * step).find(n => n >= most) || 10 * step;
+	return [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map(n => n * step).find(n => n >= most) || 10 * step;
 }
 
 // area is the path of a layer, in steps: a count is of a whole step.

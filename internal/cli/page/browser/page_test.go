@@ -54,7 +54,7 @@ func TestRedisDied(t *testing.T) {
 		g.answers["history"] = history(flat("granted", "redis", 31), flat("refused", "redis", 1))
 	}
 	b := open(t, gateways...)
-	b.shows("#verdict", "Redis "+redisNode+" does not answer to 18 of 20 gateways since ")
+	b.shows("#verdict", "Redis "+redisNode+" does not answer since ")
 	b.shows("#verdict", "; 18 of 20 gateways decide by themselves")
 	b.shows("#sources .legend", "each gateway by itself")
 	b.picture("redis-died")
@@ -69,7 +69,7 @@ func TestTenantFloods(t *testing.T) {
 	}
 	b := open(t, gateways...)
 	b.shows("#verdict", "% of all requests are refused")
-	b.shows("#verdict", "nearly all of them of s•••••• on create-order")
+	b.shows("#verdict", "nearly all of them by s••••••, on create-order")
 	b.picture("flood")
 	b.dark()
 	b.picture("flood-dark")
