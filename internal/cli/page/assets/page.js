@@ -62,6 +62,7 @@ function clock(time, seconds) {
 }
 
 function span(seconds) {
+	if (seconds > 0 && seconds < 1) return Math.ceil(seconds * 1000) + ' ms';
 	if (seconds < 10 && !Number.isInteger(seconds)) return tenth.format(seconds) + ' s';
 	if (seconds < 120) return Math.round(seconds) + ' s';
 	if (seconds < 7200) return Math.round(seconds / 60) + ' min';
@@ -977,13 +978,25 @@ function bucketLines(bucket) {
 
 // Changes: each after a question.
 
+let pending = null; // the question that is open
+
+// question asks, and tells whether the answer is yes. Another question says no to the
+// one before.
 function question(text, yes) {
-	const dialog = $('question');
+	if (pending) pending(false);
 	setText($('asked'), text);
 	setText($('yes'), yes);
-	dialog.returnValue = '';
-	dialog.showModal();
-	return new Promise(done => dialog.addEventListener('close', () => done(dialog.returnValue === 'yes'), { once: true }));
+	$('question').returnValue = '';
+	if (!$('question').open) $('question').showModal();
+	return new Promise(done => { pending = done; });
+}
+
+// answered is told that a dialog has closed, maybe when the next is open already.
+function answered() {
+	if ($('question').open || !pending) return;
+	const done = pending;
+	pending = null;
+	done($('question').returnValue === 'yes');
 }
 
 async function reset(about) {
@@ -1048,6 +1061,7 @@ function listen() {
 		act();
 	});
 	new ResizeObserver(draw).observe(document.body);
+	$('question').addEventListener('close', answered);
 	listenToCharts();
 }
 

@@ -1,11 +1,8 @@
-// Package browser tests the page in a real browser, Chromium without a window, which
-// it starts by itself. It is a module of its own, so that the gateway's needs none of it.
 package browser
 
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,20 +19,8 @@ import (
 	"github.com/caddygate/ratelimit/internal/cli/page"
 )
 
-// chromium finds the browser, and says how to get it.
-func chromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Fatal("no Chromium is found. Debian: apt-get install chromium-headless-shell (64 MB). Ubuntu, macOS: install Chromium or Google Chrome")
-	return ""
-}
-
 // deadline is for what takes a moment, on a busy machine.
-const deadline = 15 * time.Second
+const deadline = 30 * time.Second
 
 // tab is a page in the browser, and what the browser complained of.
 type tab struct {
@@ -48,33 +33,31 @@ type tab struct {
 	foreign []string
 }
 
-// one browser is for all tests, a tab for each.
-var (
-	once    sync.Once
-	browser context.Context
-)
+// chromium is one browser for all tests, with a tab for each.
+var chromium context.Context
 
 func TestMain(m *testing.M) {
-	ctx, cancel := context.WithCancel(context.Background())
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Flag("font-render-hinting", "none"))
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			options = append(options, chromedp.ExecPath(path))
-			break
-		}
+	started, end, err := Start(context.Background())
+	if err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
 	}
-	allocator, end := chromedp.NewExecAllocator(ctx, options...)
-	browser, _ = chromedp.NewContext(allocator)
+	chromium = started
 	status := m.Run()
 	end()
-	cancel()
 	os.Exit(status)
 }
 
 // open shows the page of the gateways in a tab.
 func open(t *testing.T, gateways ...*gateway) *tab {
 	t.Helper()
-	chromium(t)
+	b, _ := openUntil(t, gateways...)
+	return b
+}
+
+// openUntil also returns what ends the page's server.
+func openUntil(t *testing.T, gateways ...*gateway) (b *tab, end func()) {
+	t.Helper()
 	addresses := make([]string, len(gateways))
 	for i, g := range gateways {
 		addresses[i] = g.address
@@ -84,18 +67,18 @@ func open(t *testing.T, gateways ...*gateway) *tab {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Serve(ctx) }()
-	t.Cleanup(func() {
+	end = sync.OnceFunc(func() {
 		cancel()
 		<-ended
 	})
-	return visit(t, p.URL())
+	t.Cleanup(end)
+	return visit(t, p.URL()), end
 }
 
 // visit opens an address in a new tab.
 func visit(t *testing.T, url string) *tab {
 	t.Helper()
-	once.Do(func() { require.NoError(t, chromedp.Run(browser)) })
-	ctx, cancel := chromedp.NewContext(browser)
+	ctx, cancel := chromedp.NewContext(chromium)
 	t.Cleanup(cancel)
 	b := &tab{t: t, ctx: ctx, url: url}
 	host := strings.Join(strings.SplitN(url, "/", 4)[:3], "/")

@@ -22,7 +22,7 @@ type gateway struct {
 	answers map[string]any // by the path below /rate_limit/
 	fails   map[string]func(http.ResponseWriter)
 	asked   []string // method, path and form of each call that is no GET
-	hosts   map[string]bool
+
 }
 
 const (
@@ -35,7 +35,7 @@ const (
 // newGateway is one of a fleet where all is well.
 func newGateway(t *testing.T) *gateway {
 	t.Helper()
-	g := &gateway{fails: map[string]func(http.ResponseWriter){}, hosts: map[string]bool{}}
+	g := &gateway{fails: map[string]func(http.ResponseWriter){}}
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	g.address = server.Listener.Addr().String()
