@@ -1,22 +1,30 @@
-# What to type: `make run`, `make test`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
+# What to type: `make run`, `make test`, `make test-all`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
 
-# The Caddy to build with: by default the one that go.mod names.
-CADDY_VERSION ?= $(shell go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
+# go.mod requires the oldest Caddy that works, so that this module forces no newer
+# one on a build. What runs and is tested here uses the newest: it stands in newest.mod.
+NEWEST = -modfile=newest.mod
+
+# The Caddy to build with: by default the newest.
+CADDY_VERSION ?= $(shell go list $(NEWEST) -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
 
 # The tools have a go.mod of their own, so that this module stays free of them.
 TOOL = go tool -modfile=tools/go.mod
 
-.PHONY: run test bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
+.PHONY: run test test-all bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
 
 # Caddy with the quickstart on http://localhost:8080; it needs Go and nothing else.
 run:
-	go run ./cmd/caddy run --config examples/quickstart/Caddyfile
+	go run $(NEWEST) ./cmd/caddy run --config examples/quickstart/Caddyfile
 
-# All tests, against real Redis and PostgreSQL processes that they start themselves.
+# Tests, against real Redis and PostgreSQL processes that they start themselves. Those
+# that take long are shorter here, and it is told what they leave out.
 test:
 	@scripts/servers
-	go test -race -parallel 4 -timeout 20m ./...
-	cd kafka && go test -race -timeout 20m ./...
+	@go run ./scripts/testrun $(NEWEST) -race -parallel 8 -timeout 20m -- . kafka
+
+# All of them, in full.
+test-all:
+	@RATELIMIT_TEST=all $(MAKE) --no-print-directory test
 
 # A gateway with this module, without it and with others in its place, under
 # load: a quarter of an hour on an otherwise idle machine, written to
@@ -38,7 +46,7 @@ bench-smoke:
 # Every Go benchmark once, so that none rots. To measure: go test -bench . -run '^$$' ./localbucket
 bench-once:
 	@scripts/servers
-	go test -race -run '^$$' -bench . -benchtime 1x ./...
+	go test $(NEWEST) -race -run '^$$' -bench . -benchtime 1x ./...
 
 # Twenty instances against one Redis, and what each part costs, in less than five
 # minutes; what comes of it is written into bench/RESULTS.md.
@@ -48,13 +56,15 @@ bench-cluster:
 
 lint:
 	go mod tidy -diff
+	go mod tidy $(NEWEST) -diff
 	cd kafka && go mod tidy -diff
-	go vet ./...
-	cd kafka && go vet ./...
+	cd kafka && go mod tidy $(NEWEST) -diff
+	go vet $(NEWEST) ./...
+	cd kafka && go vet $(NEWEST) ./...
 	@scripts/formatted
 	@scripts/links
-	$(TOOL) golangci-lint run ./...
-	cd kafka && go tool -modfile=../tools/go.mod golangci-lint run ./...
+	GOFLAGS="$$GOFLAGS $(NEWEST)" $(TOOL) golangci-lint run ./...
+	cd kafka && GOFLAGS="$$GOFLAGS $(NEWEST)" go tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd bench && go mod tidy -diff
 	cd bench && go tool -modfile=../tools/go.mod golangci-lint run ./...
 
@@ -65,4 +75,4 @@ fmt:
 # ./caddy: Caddy's standard modules and this one. The version stands for this
 # folder: without one, xcaddy asks the network for versions of the module first.
 build:
-	go tool xcaddy build $(CADDY_VERSION) --with github.com/caddygate/ratelimit@v0.0.0=.
+	$(TOOL) xcaddy build $(CADDY_VERSION) --with github.com/caddygate/ratelimit@v0.0.0=.

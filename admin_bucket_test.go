@@ -10,14 +10,13 @@ import (
 	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
-	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // toldOf returns how the list names a tenant that refused, and what the parameter
 // stored takes for it.
 func toldOf(key, tenant string) [2]string {
-	top := hot.NewTop(time.Now, rulecache.MayName)
-	top.Note(limit.Key{Tenant: key, Route: "a"}, "a", tenant)
+	top, c := hot.NewTop(time.Now), charge{tenant: tenant, bucket: limit.Bucket{Key: limit.Key{Tenant: key, Route: "a"}}}
+	top.Note(c.bucket.Key, "a", c.told())
 	buckets, _, _ := top.List(1)
 	return [2]string{buckets[0].Tenant, adminapi.StoredName(buckets[0].Tenant, buckets[0].Key.Tenant)}
 }

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
@@ -54,7 +55,8 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 	who := e.about.in(e.handler, e.zone, e.rules)
 	answer := adminapi.Handler{
 		Handlers: 1, TenantFrom: e.handler.tenantFrom(e.zone), Tenant: who.shown, Note: who.note,
-		Candidates: e.candidates(who.rules, who.means == standingLimited),
+		Plan: strings.TrimPrefix(who.Plan, "~"), Blocked: who.Blocked,
+		Candidates: e.candidates(who.rules, who.Plan, who.means == standingLimited),
 	}
 	for _, zone := range e.handler.zones {
 		answer.Routes = append(answer.Routes, zone.name)
@@ -69,7 +71,7 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 		}
 	}
 	key := limit.Key{Tenant: who.key, Route: e.zone.route}
-	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(who.rules, e.rules))
+	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(&who.visitor, e.rules))
 	rule := asked.bucket.Rule
 	numbers := adminapi.NewNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
@@ -94,14 +96,14 @@ func (h *Handler) tenantFrom(z *zone) string {
 
 // candidates lists all places where the rule of a tenant may be, in the order in
 // which they count. None wins where no rule is asked for.
-func (e *explanation) candidates(tenant string, asked bool) []adminapi.Candidate {
+func (e *explanation) candidates(tenant, plan string, asked bool) []adminapi.Candidate {
 	layers := []*rulecache.Snapshot{e.rules.static}
 	names := []string{adminapi.FromStatic}
 	if e.app.source != nil {
 		layers, names = []*rulecache.Snapshot{e.rules.loaded, e.rules.static}, []string{adminapi.FromPostgres, adminapi.FromStatic}
 	}
 	var list []adminapi.Candidate
-	for _, place := range rulecache.Candidates(tenant, e.zone.route, len(layers)) {
+	for _, place := range rulecache.Candidates(tenant, plan, e.zone.route, len(layers)) {
 		rule, exists := layers[place.Layer].Get(place.Tenant, place.Route)
 		list = append(list, newCandidate(adminapi.Candidate{From: names[place.Layer], Tenant: place.Tenant, Route: place.Route}, rule, exists))
 	}
@@ -190,7 +192,10 @@ func ended(means standing, shadow bool) adminapi.Next {
 func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 	current, cost := new(verdict), e.price()
 	for _, zone := range e.zones() {
-		rule := zone.rule(who.rules, e.rules)
+		if who.Blocked {
+			return adminapi.Next{Outcome: outcomeWords[outcomeDenied], Status: http.StatusForbidden, Route: zone.name}
+		}
+		rule := zone.rule(&who, e.rules)
 		switch rule.Mode {
 		case limit.Deny:
 			return adminapi.Next{Outcome: outcomeWords[outcomeDenied], Status: http.StatusForbidden, Route: zone.name}

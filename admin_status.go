@@ -93,7 +93,7 @@ func (a *App) rulesStatus() *adminapi.RulesInForce {
 	}
 	status, snapshot := a.source.Status(), a.source.Snapshot()
 	answer := &adminapi.RulesInForce{
-		State: adminapi.RulesPolling, Hash: status.Hash, Rules: status.Rules,
+		State: adminapi.RulesPolling, Hash: status.Hash, Rules: status.Rules, Tenants: snapshot.Members(),
 		LastSuccess: timeOrNil(status.LastSuccess), PollOnly: status.PollOnly,
 		Failures: status.Failures, LastError: status.LastError,
 	}

@@ -94,8 +94,9 @@ func (s *subject) in(h *Handler, z *zone, rules ruleSet) sought {
 		}
 	}
 	v := tenantVisitor(name)
+	v.Membership = rules.membership(v.rules)
 	switch {
-	case h.identity.accepts(v, rules):
+	case v.Blocked, h.identity.accepts(v, rules):
 		return sought{visitor: v, note: note}
 	case h.identity.unknown == unknownDeny:
 		return sought{visitor: v, means: standingUnauthorized, note: note}

@@ -75,6 +75,10 @@ type App struct {
 	// seconds. Default: `delta`.
 	Reset string `json:"reset,omitempty"`
 
+	// Which plan each tenant has, where the table of tenants does not say. Rules for a
+	// plan have the tenant `~` and its name. Default: none.
+	Plans []TenantPlan `json:"plans,omitempty"`
+
 	// How many buckets this gateway keeps in memory at most, from 1 to
 	// 1,000,000,000. Beyond it, those that are full again soonest are forgotten.
 	// Default: 1000000.
@@ -135,7 +139,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.warnOfInstances()
 	var err error
-	if a.static, err = staticSnapshot(a.StaticRules); err != nil {
+	if a.static, err = staticSnapshot(a.StaticRules, a.Plans); err != nil {
 		return err
 	}
 	if a.fallback, err = a.Default.rule("default"); err != nil {
@@ -165,7 +169,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 // that the first requests find it, but neither has to be there.
 func (a *App) Start() error {
 	a.warnOfStrays()
-	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start(), startHistory())
+	a.stops = append(a.stops, a.memory.bound(a.maxKeys()), a.refusals.start(), a.events.start(), a.watchRequests())
 	if a.source != nil {
 		a.stops = append(a.stops, a.source.Start(a.settings), a.watchRules())
 	}
@@ -222,7 +226,7 @@ func (a *App) Cleanup() error {
 
 // coversRoute reports whether a static rule is there for every tenant of the route.
 func (a *App) coversRoute(route string) bool {
-	_, found := rulecache.Find("", route, nil, a.static)
+	_, found := rulecache.Find("", "", route, nil, a.static)
 	return found
 }
 

@@ -112,6 +112,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"ipv4_prefix":     {Parse: block.Integer(&h.IPv4Prefix, ipv4PrefixBounds)},
 		"ipv6_prefix":     {Parse: block.Integer(&h.IPv6Prefix, ipv6PrefixBounds)},
 		"unknown":         {Parse: block.Word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny)},
+		"plan":            {Parse: block.Text(&h.Plan)},
 		"cost":            {Parse: h.parseCost},
 		"shadow":          {Parse: block.Flag(&h.Shadow)},
 		"limit":           {Parse: h.parseLimit, Repeats: true},

@@ -81,6 +81,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"redis":        {Parse: a.parseRedis},
 		"rules":        {Parse: a.parseRules},
 		"rule":         {Parse: a.parseRule, Repeats: true},
+		"plan":         {Parse: a.parsePlan, Repeats: true},
 		"default":      {Parse: a.parseDefault},
 		"instances":    {Parse: a.parseInstances},
 		"fallback":     {Parse: a.parseFallback},
@@ -209,6 +210,7 @@ func (a *App) parseRules(d *caddyfile.Dispenser) error {
 	}
 	return block.Parse(d, map[string]block.Option{
 		"table":     {Parse: block.Text(&r.Table)},
+		"tenants":   {Parse: block.Text(&r.Tenants)},
 		"refresh":   {Parse: block.Duration(&r.Refresh, refreshBounds)},
 		"channel":   {Parse: block.Text(&r.Channel)},
 		"listen":    {Parse: r.parseListen},

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/cases/gateway"
 )
 
 // TestTopologyRefusedWithItsLine holds what a Caddyfile alone shows to be wrong.
@@ -22,7 +24,7 @@ func TestTopologyRefusedWithItsLine(t *testing.T) {
 		{"mode sentinel m\nsentinel_password a secret", "wrong argument count: sentinel_password takes one"},
 		{"mode sentinel m\nsentinel_password \"\"", "empty"},
 	} {
-		_, err := adapt("{\n\trate_limit {\n\t\tredis redis://a {\n" + test.block + "\n}\n}\n}")
+		_, err := gateway.Adapt("{\n\trate_limit {\n\t\tredis redis://a {\n" + test.block + "\n}\n}\n}")
 		require.ErrorContains(t, err, test.want, test.block)
 		require.Contains(t, err.Error(), "Caddyfile:", test.block)
 		require.NotContains(t, err.Error(), "secret", "a part of a password is not quoted")

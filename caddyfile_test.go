@@ -2,14 +2,14 @@ package ratelimit_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/cases/gateway"
 )
 
 // TestAdapt runs the goldens in testdata/adapt: a Caddyfile, a line of ten
@@ -24,7 +24,7 @@ func TestAdapt(t *testing.T) {
 			require.NoError(t, err)
 			caddyfile, want, found := bytes.Cut(golden, []byte("\n----------\n"))
 			require.True(t, found, "no line of ten dashes")
-			got, err := adapt(string(caddyfile))
+			got, err := gateway.Adapt(string(caddyfile))
 			if want = bytes.TrimSpace(want); !bytes.HasPrefix(want, []byte("{")) {
 				require.ErrorContains(t, err, string(want))
 				return
@@ -33,39 +33,6 @@ func TestAdapt(t *testing.T) {
 			require.JSONEq(t, string(want), string(got))
 		})
 	}
-}
-
-func adapt(caddyfile string) ([]byte, error) {
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), map[string]any{"filename": "Caddyfile"})
-	return config, err
-}
-
-// handlerOf returns the JSON of the first rate_limit handler in the config.
-func handlerOf(t *testing.T, config []byte) string {
-	t.Helper()
-	var found string
-	var walk func(value any)
-	walk = func(value any) {
-		switch v := value.(type) {
-		case []any:
-			for _, item := range v {
-				walk(item)
-			}
-		case map[string]any:
-			if v["handler"] == "rate_limit" && found == "" {
-				text, err := json.Marshal(v)
-				require.NoError(t, err)
-				found = string(text)
-			}
-			for _, item := range v {
-				walk(item)
-			}
-		}
-	}
-	var parsed any
-	require.NoError(t, json.Unmarshal(config, &parsed))
-	walk(parsed)
-	return found
 }
 
 func TestDirective(t *testing.T) {
@@ -94,10 +61,10 @@ func TestDirective(t *testing.T) {
 			algorithm token_bucket }`: `{"routes":["a"],"guest":"allow","headers":"off","log_key":true,"algorithm":"token_bucket"}`,
 	}
 	for caddyfile, want := range tests {
-		config, err := adapt("http://localhost:8080 {\n" + strings.NewReplacer("{ ", "{\n", " }", "\n}").Replace(caddyfile) + "\n}")
+		config, err := gateway.Adapt("http://localhost:8080 {\n" + strings.NewReplacer("{ ", "{\n", " }", "\n}").Replace(caddyfile) + "\n}")
 		require.NoError(t, err, caddyfile)
 		want = strings.TrimSuffix(want, "}") + `,"handler":"rate_limit"}`
-		require.JSONEq(t, want, handlerOf(t, config), caddyfile)
+		require.JSONEq(t, want, gateway.HandlerOf(t, config), caddyfile)
 	}
 }
 
@@ -190,7 +157,7 @@ func TestO1NonsenseIsRefusedWithItsLine(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := adapt(test.caddyfile)
+			_, err := gateway.Adapt(test.caddyfile)
 			require.ErrorContains(t, err, test.want)
 			require.Contains(t, err.Error(), "Caddyfile:", "no line")
 			require.NotContains(t, err.Error(), ":secret@")
@@ -208,6 +175,6 @@ func FuzzAdapt(f *testing.F) {
 	f.Add("redis redis://x", "zone a {\n match {\n path /x\n}\n key {remote_host}\n window 1s\n events 5\n}\njitter 0.2\ndistributed\nstorage redis {\n a b\n}")
 	f.Add("rules postgres://x {\n listen off\n}\ndefault 1/s", "algorithm\nheaders off")
 	f.Fuzz(func(_ *testing.T, global, directive string) {
-		_, _ = adapt("{\n\trate_limit {\n" + global + "\n}\n}\nhttp://localhost:8080 {\n\trate_limit a {\n" + directive + "\n}\n}")
+		_, _ = gateway.Adapt("{\n\trate_limit {\n" + global + "\n}\n}\nhttp://localhost:8080 {\n\trate_limit a {\n" + directive + "\n}\n}")
 	})
 }

@@ -275,6 +275,7 @@ func (h *Handler) nativeField() string {
 		{"tenant", h.Tenant != "" || h.TenantHashed},
 		{"guest", h.Guest != ""},
 		{"unknown", h.Unknown != ""},
+		{"plan", h.Plan != ""},
 		{"limits", len(h.Limits) > 0},
 		{"ipv4_prefix", h.IPv4Prefix != 0},
 		{"ipv6_prefix", h.IPv6Prefix != 0},

@@ -80,7 +80,7 @@ func (a *App) texts() []text {
 		list = append(list, text{"region.name", &r.Name})
 	}
 	if r := a.Rules; r != nil {
-		list = append(list, text{"rules.table", &r.Table}, text{"rules.channel", &r.Channel})
+		list = append(list, text{"rules.table", &r.Table}, text{"rules.tenants", &r.Tenants}, text{"rules.channel", &r.Channel})
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/rulecache"
 )
 
 // charge is one bucket that a request is held to, and what came of it.
@@ -22,6 +23,19 @@ type charge struct {
 	source  limit.Source
 	outcome outcome
 	asked   bool // of the shadow buckets
+}
+
+// longestShown is the longest tenant that is told as it was sent, in bytes,
+// unless it is short enough in characters to have rules.
+const longestShown = limit.MaxNameLength
+
+// told is the tenant as logs, events, spans and the admin API tell it: as it was
+// sent, or as keys have it where that is long.
+func (c *charge) told() string {
+	if len(c.tenant) <= longestShown || rulecache.MayName(c.tenant) {
+		return c.tenant
+	}
+	return c.bucket.Key.Tenant
 }
 
 // enforced reports whether the bucket may refuse the request.

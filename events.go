@@ -3,7 +3,9 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,7 +230,9 @@ func stateEvents() []string {
 // tellChange counts a change of state and offers its event to subscribers.
 func (a *App) tellChange(name string, data map[string]any) {
 	countStateChange(name)
-	processEvents().Note(time.Now(), name, data)
+	if a.memory != nil {
+		a.memory.changes.Add(time.Now(), name, maps.Clone(data)) // subscribers may change theirs
+	}
 	a.events.tell(happening{name: name, origin: a.origin, data: data})
 }
 
@@ -302,13 +306,15 @@ type exceeded struct {
 	shadow   bool // whether the request passed all the same
 }
 
+// data is what subscribers get. What may be a part of a request's buffer is copied,
+// because they may keep it.
 func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": e.clientIP}
+	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": strings.Clone(e.clientIP)}
 	if e.wait != limit.Never {
 		data["wait"] = e.wait
 	}
 	if e.tenant != "" {
-		data["tenant"] = e.tenant
+		data["tenant"] = strings.Clone(e.tenant)
 	}
 	if e.shadow {
 		data["shadow"] = true
@@ -335,7 +341,7 @@ func (h *Handler) emitExceeded(r *http.Request, c *charge) {
 		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
 	}
 	if h.LogKey {
-		said.tenant = c.tenant
+		said.tenant = c.told()
 	}
 	h.app.events.offer(c.bucket.Key, said)
 }

@@ -3,10 +3,12 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/stretchr/testify/require"
@@ -59,7 +61,8 @@ func (s *subscriber) count() int {
 // timepiece is a clock that tests set.
 type timepiece struct{ at atomic.Int64 }
 
-func (c *timepiece) now() time.Time          { return time.Unix(1_785_000_000, c.at.Load()) }
+func (c *timepiece) now() time.Time { return time.Unix(1_785_000_000, c.at.Load()) }
+
 func (c *timepiece) advance(d time.Duration) { c.at.Add(int64(d)) }
 
 func testQueue(s *subscriber) (*eventQueue, *timepiece, *observer.ObservedLogs) {
@@ -215,4 +218,18 @@ func TestO4OffersDoNotRace(t *testing.T) {
 	c.advance(time.Second)
 	q.offer(bucketKey("t1"), exceeded{origin: origin()})
 	require.Len(t, q.refusals, 2)
+}
+
+// TestK13EventsKeepNoBuffer sees that what subscribers get, and may keep, holds no
+// more of a request than it tells.
+func TestK13EventsKeepNoBuffer(t *testing.T) {
+	t.Parallel()
+	header := strings.Repeat(" ", 1000) + "shop"
+	name := strings.TrimSpace(header)
+	said := exceeded{tenant: name, clientIP: name, remoteIP: "192.0.2.1"}
+	data := said.data()
+	for _, field := range []string{"tenant", "client_ip"} {
+		require.Equal(t, "shop", data[field])
+		require.NotSame(t, unsafe.StringData(name), unsafe.StringData(data[field].(string)), field)
+	}
 }

@@ -12,19 +12,12 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// held returns the rule that the state is one of: this gateway's part of it where
-// it decides in the place of Redis.
-func (c *charge) held() limit.Rule {
-	if c.source == limit.SourceLocal && c.zone.sharers != nil {
-		return c.bucket.Rule.Share(c.zone.sharers())
-	}
-	return c.bucket.Rule
-}
-
-// The words of the option headers that ask for these fields.
+// The words of the option headers.
 const (
-	headersIETF = "ietf"
-	headersBoth = "both" // with X-RateLimit-*
+	headersLegacy = "legacy"
+	headersIETF   = "ietf"
+	headersBoth   = "both"
+	headersOff    = "off"
 )
 
 // The words of the option reset.
@@ -95,6 +88,15 @@ func quotasOf(charges []charge) []headers.Quota {
 		}
 	}
 	return quotas
+}
+
+// held returns the rule that the state is one of: this gateway's part of it where
+// it decides in the place of Redis.
+func (c *charge) held() limit.Rule {
+	if c.source == limit.SourceLocal && c.zone.sharers != nil {
+		return c.bucket.Rule.Share(c.zone.sharers())
+	}
+	return c.bucket.Rule
 }
 
 // write puts the fields in place of any others of the same name.

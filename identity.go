@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,18 +26,31 @@ import (
 
 const defaultTenant = "{http.request.header.X-Api-Key}"
 
+// The words of the options guest and unknown.
+const (
+	guestDeny  = "deny"
+	guestAllow = "allow"
+	guestIP    = "ip"
+
+	unknownDefault   = "default"
+	unknownGuestWord = "guest"
+	unknownDeny      = "deny"
+)
+
 // visitor is whose request it is, by the names that different places know.
 type visitor struct {
 	shown string // in placeholders
 	key   string // in keys: escaped, or one of our own names
 	rules string // in rules; blank where no rule can name the visitor
+
+	rulecache.Membership // what is known of it beside rules
 }
 
 // tenantVisitor is a client that named itself. What it says never matches the
 // rows that are meant for many.
 func tenantVisitor(tenant string) visitor {
 	v := visitor{shown: tenant, key: limit.EscapeName(tenant), rules: tenant}
-	if tenant == rulecache.Wildcard || tenant == rulecache.Guest || tenant == blankTenant {
+	if tenant == rulecache.Wildcard || strings.HasPrefix(tenant, "~") {
 		v.rules = ""
 	}
 	return v
@@ -58,6 +72,7 @@ type identity struct {
 	guest   string       // the word of the option
 	guests  *guestSource // for guest ip
 	unknown string       // the word of the option
+	plan    *planSource  // nil: what the request says is no plan
 }
 
 // newIdentity reads the handler's options.
@@ -78,6 +93,11 @@ func newIdentity(h *Handler) (identity, error) {
 	tenant := newKeySource(template, h.logger)
 	id := identity{tenant: tenant, hashed: h.TenantHashed, guest: h.Guest, unknown: h.Unknown}
 	h.warnOfTenant(&id.tenant)
+	plan, err := newPlanSource(h)
+	if err != nil {
+		return identity{}, err
+	}
+	id.plan = plan
 	if h.Guest != guestIP {
 		return id, nil
 	}
@@ -125,7 +145,7 @@ func (h *Handler) checkStandings() error {
 
 // namesTenants reports whether a rule may name a tenant of its own.
 func (a *App) namesTenants() bool {
-	return a.Rules != nil || slices.ContainsFunc(a.StaticRules, func(r StaticRule) bool {
+	return a.Rules != nil || len(a.Plans) > 0 || slices.ContainsFunc(a.StaticRules, func(r StaticRule) bool {
 		return r.Tenant != rulecache.Wildcard && !strings.HasPrefix(r.Tenant, "~")
 	})
 }
@@ -140,7 +160,13 @@ func (id *identity) of(r *http.Request, repl *caddy.Replacer, rules ruleSet) (vi
 		return id.guestOf(r)
 	}
 	v := tenantVisitor(id.name(tenant))
-	if id.accepts(v, rules) {
+	v.Membership = rules.membership(v.rules)
+	if v.Plan == "" {
+		if v.Plan, err = id.plan.of(r, repl); err != nil {
+			return visitor{}, standingUnauthorized, err
+		}
+	}
+	if v.Blocked || id.accepts(v, rules) {
 		return v, standingLimited, nil
 	}
 	if id.unknown == unknownDeny {
@@ -160,7 +186,7 @@ func (id *identity) name(tenant string) string {
 
 // accepts reports whether a tenant is limited under its own name.
 func (id *identity) accepts(v visitor, rules ruleSet) bool {
-	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules)
+	return id.unknown == unknownDefault || id.unknown == "" || rules.knows(v.rules) || v.Plan != "" && rules.knows(v.Plan)
 }
 
 func (id *identity) guestOf(r *http.Request) (visitor, standing, error) {
@@ -178,10 +204,19 @@ func (id *identity) guestOf(r *http.Request) (visitor, standing, error) {
 	}
 }
 
+// caddyDrops tells whether this Caddy drops a header of that name from requests. One
+// that does has a field that allows it; Caddy before 2.11.4 keeps them all.
+func caddyDrops(header string) bool {
+	server := reflect.TypeFor[caddyhttp.Server]()
+	_, underscores := server.FieldByName("ExpectedUnderscoreHeaders")
+	_, dots := server.FieldByName("ExpectedDotHeaders")
+	return underscores && strings.Contains(header, "_") || dots && strings.Contains(header, ".")
+}
+
 // warnOfTenant tells what the operator may not have meant.
 func (h *Handler) warnOfTenant(source *keySource) {
 	for _, name := range source.once.headers {
-		if strings.ContainsAny(name, "_.") {
+		if caddyDrops(name) {
 			h.logger.Warn("caddy drops headers with an underscore or a dot in their name unless the server expects them, so this tenant may always be missing",
 				zap.String("header", name))
 		}
@@ -207,37 +242,6 @@ func orDefault(n, fallback int) int {
 		return fallback
 	}
 	return n
-}
-
-// blankTenant names the bucket of all requests for which a zone's key is blank,
-// in keys and in rules. No tenant's escaped name has a tilde in it.
-const blankTenant = "~blank"
-
-// visitor returns whom a zone with a key of its own limits. An error means that
-// the request is ambiguous.
-func (z *zone) visitor(r *http.Request, repl *caddy.Replacer) (visitor, error) {
-	key, err := z.key.of(r, repl)
-	if err != nil {
-		return visitor{}, err
-	}
-	if key == "" {
-		return visitor{shown: blankTenant, key: blankTenant, rules: blankTenant}, nil
-	}
-	return tenantVisitor(maskKey(key, z.ipv4Prefix, z.ipv6Prefix)), nil
-}
-
-// maskKey returns the network of a key that is an IP address, with as many bits
-// as its family's prefix says, written as CIDR. A key that is none, or whose
-// family has no prefix (0), is returned as it is.
-func maskKey(key string, ipv4, ipv6 int) string {
-	if ipv4 == 0 && ipv6 == 0 {
-		return key
-	}
-	network, ok := networkOf(key, ipv4, ipv6)
-	if !ok || network.Bits() == 0 {
-		return key
-	}
-	return network.String()
 }
 
 const (

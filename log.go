@@ -186,14 +186,14 @@ func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	c.state.RetryAfter = jittered(c.state.RetryAfter, h.Jitter, rand.Float64)
 	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r), clientIP: clientIP(r)}
 	if h.LogKey {
-		said.tenant = c.tenant
+		said.tenant = c.told()
 	}
 	if h.LogAll {
 		h.app.refusals.write(said)
 	} else {
 		h.app.refusals.note(c.bucket.Key, said)
 	}
-	h.app.memory.top.Note(c.bucket.Key, c.zone.name, c.tenant)
+	h.app.memory.top.Note(c.bucket.Key, c.zone.name, c.told())
 	h.emitExceeded(r, c)
 }
 
@@ -303,7 +303,7 @@ func (v *verdict) finding() (f finding, found bool) {
 	c := &v.charges[v.about]
 	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String()}
 	if c.zone.logKey {
-		f.tenant = c.tenant
+		f.tenant = c.told()
 	}
 	if c.outcome == outcomeUndecided {
 		f.outcome = outcomeWords[outcomeGranted] // nothing was asked of it, as nothing was left to decide

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -223,5 +224,27 @@ func TestH8Refusals(t *testing.T) {
 				require.LessOrEqual(t, others, int64(1000), "only what had no room among the lines")
 			}
 		})
+	}
+}
+
+// TestK13LongNames sees which tenants are told as they were sent.
+func TestK13LongNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		tenant string
+		whole  bool
+	}{
+		{"shop-a", true},
+		{strings.Repeat("n", longestShown), true},
+		{strings.Repeat("n", longestShown+1), false},
+		{strings.Repeat("\u00fc", 64), true}, // 128 bytes, and rules can name it
+		{strings.Repeat("n", 500_000), false},
+	} {
+		c := charge{tenant: test.tenant, bucket: limit.Bucket{Key: limit.Key{Tenant: limit.EscapeName(test.tenant)}}}
+		if test.whole {
+			require.Equal(t, test.tenant, c.told())
+		} else {
+			require.Regexp(t, `^~sha256-[0-9a-f]{64}$`, c.told())
+		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/caddygate/ratelimit/internal/recent"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/redisbucket"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -109,12 +108,6 @@ func countStateChange(event string) { processCollectors().changes.WithLabelValue
 
 func countDroppedEvent(event string) { processCollectors().dropped.WithLabelValues(event).Inc() }
 
-// What is told of the last minutes, over the whole life of the process, too.
-var (
-	processHistory = sync.OnceValue(func() *recent.History { return new(recent.History) })
-	processEvents  = sync.OnceValue(func() *recent.Events { return new(recent.Events) })
-)
-
 // metrics is a config's view of the collectors: one routeMetrics for each route,
 // which all configs that have the route share.
 type metrics struct {
@@ -171,8 +164,7 @@ type routeMetrics struct {
 	declined    prometheus.Counter
 	processTime prometheus.Observer
 	requests    [outcomes][limit.Sources]atomic.Pointer[prometheus.Counter]
-	told        [outcomes][limit.Sources]int64 // to the history, under usedRoutes.mu
-	users       int                            // configs, under usedRoutes.mu; 0: its series are gone
+	users       int // configs, under usedRoutes.mu; 0: its series are gone
 }
 
 // usedRoutes are those of all configs.

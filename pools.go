@@ -7,6 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddygate/ratelimit/front"
+	"github.com/caddygate/ratelimit/internal/history"
 	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/localbucket"
 	"github.com/caddygate/ratelimit/redisbucket"
@@ -30,7 +31,7 @@ func takeClient(options redisbucket.Options) (*redisbucket.Client, func() error,
 }
 
 // memory is all that one gateway remembers about the buckets of one Redis and key
-// prefix, or of none.
+// prefix, or of none, and of what happened lately.
 type memory struct {
 	local    *localbucket.Store
 	refusals *front.MemoryStore
@@ -38,12 +39,17 @@ type memory struct {
 	top      *hot.Top // that refused most
 	shadow   *hot.Top // that would have
 	asked    *hot.Top // of which one in askedSample is noted
+	requests *history.Requests
+	changes  *history.Events
 }
 
 func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
-		list := func() *hot.Top { return hot.NewTop(time.Now, rulecache.MayName) }
-		return &memory{localbucket.NewStore(), front.NewMemoryStore(), front.NewPrefetchStore(), list(), list(), list()}, nil
+		return &memory{
+			local: localbucket.NewStore(), refusals: front.NewMemoryStore(), ahead: front.NewPrefetchStore(),
+			top: hot.NewTop(time.Now), shadow: hot.NewTop(time.Now), asked: hot.NewTop(time.Now),
+			requests: history.NewRequests(), changes: new(history.Events),
+		}, nil
 	})
 }
 

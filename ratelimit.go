@@ -1,7 +1,10 @@
 // Package ratelimit limits API traffic for a whole cluster of Caddy gateways at
-// once. A request enters at Handler.ServeHTTP: the handler finds out whose
-// request it is, looks up the rule that counts, and asks the App's chain of
-// limiters to take a token from the bucket of that tenant and route.
+// once: one bucket of tokens for each tenant and route, in Redis, under rules from
+// PostgreSQL, and in each gateway's memory where either is out of reach.
+//
+// Begin with ratelimit.go: a request enters at Handler.ServeHTTP, which finds out
+// whose request it is, which rule counts, and asks the App's chain of limiters to take
+// a token from the bucket. CONTRIBUTING.md has the map of the other files.
 package ratelimit
 
 import (
@@ -73,6 +76,11 @@ type Handler struct {
 	// that made-up keys are no way around a limit, and `deny` answers 401. Until
 	// rules are known it is `default`. Default: `default`.
 	Unknown string `json:"unknown,omitempty"`
+
+	// The plan of a tenant of which neither the table of tenants nor the app's `plans`
+	// know one: a text with placeholders, such as what an authentication has set. Rules
+	// for a plan have the tenant `~` and its name. Default: none.
+	Plan string `json:"plan,omitempty"`
 
 	// The limits that count where no rule, neither in PostgreSQL nor among the
 	// app's static rules, is found. Default: the app's `default`.
@@ -276,12 +284,16 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 				current.turnAway(outcomeInvalid, zone)
 				continue
 			}
+			who.Membership = rules.membership(who.rules)
 		}
 		key := limit.Key{Tenant: who.key, Route: zone.route}
 		if current.charged(key) {
 			continue
 		}
-		rule := zone.rule(who.rules, rules)
+		if who.Blocked {
+			return zone, http.StatusForbidden, errBlocked
+		}
+		rule := zone.rule(&who, rules)
 		switch rule.Mode {
 		case limit.Deny:
 			return zone, http.StatusForbidden, errDenied
@@ -308,40 +320,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		}
 	}
 }
-
-// countAll counts a request that no bucket was asked about.
-func (h *Handler) countAll(what outcome) {
-	for _, zone := range h.zones {
-		zone.counts.count(what, limit.SourceNone)
-	}
-}
-
-// The words and statuses of the handler.
-const (
-	defaultRoute  = "default"
-	guestDeny     = "deny"
-	guestAllow    = "allow"
-	guestIP       = "ip"
-	headersLegacy = "legacy"
-	headersOff    = "off"
-
-	unknownDefault   = "default"
-	unknownGuestWord = "guest"
-	unknownDeny      = "deny"
-
-	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
-	challenge = `ApiKey realm="rate_limit"`
-
-	// statusClientClosedRequest is the status nginx made known for a client that
-	// left before it was answered.
-	statusClientClosedRequest = 499
-)
-
-var (
-	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
-	errDenied   = errors.New("the tenant's rule denies the route")
-	errNoTenant = errors.New("the request names no tenant")
-)
 
 // Interface guards
 var (

@@ -6,6 +6,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/cases/gateway"
 )
 
 // TestO1Region refuses what is no region, with its line or field.
@@ -33,7 +35,7 @@ func TestO1Region(t *testing.T) {
 		"valid":               {"rules postgres://a/b\nregion eu auto {\nvalid 9s\n}", "valid: 9s is out of bounds: allowed are 10s to 24h"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := adapt("{\n\trate_limit {\n" + test.line + "\n}\n}")
+			_, err := gateway.Adapt("{\n\trate_limit {\n" + test.line + "\n}\n}")
 			require.ErrorContains(t, err, test.want)
 			require.Contains(t, err.Error(), "Caddyfile:", "no line")
 		})
@@ -72,7 +74,7 @@ func TestRegionAdapts(t *testing.T) {
 		"rules postgres://a/b\nregion eu auto {\nrebalance off\nvalid 1h\n}":      `{"name":"eu","auto":true,"rebalance_off":true,"valid":3600000000000}`,
 		"rules postgres://a/b\nregion eu auto {\nrebalance 30s\n}\nmax_keys 1000": `{"name":"eu","auto":true,"rebalance":30000000000}`,
 	} {
-		config, err := adapt("{\n\trate_limit {\n" + line + "\n}\n}")
+		config, err := gateway.Adapt("{\n\trate_limit {\n" + line + "\n}\n}")
 		require.NoError(t, err, line)
 		require.Contains(t, string(config), `"region":`+want, line)
 	}

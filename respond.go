@@ -13,6 +13,23 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
+// What requests end with that do not pass.
+const (
+	// challenge is the WWW-Authenticate value of a 401: what is missing is a key.
+	challenge = `ApiKey realm="rate_limit"`
+
+	// statusClientClosedRequest is the status nginx made known for a client that
+	// left before it was answered.
+	statusClientClosedRequest = 499
+)
+
+var (
+	errExceeded = errors.New(http.StatusText(http.StatusTooManyRequests)) // {err.message}
+	errDenied   = errors.New("the tenant's rule denies the route")
+	errBlocked  = errors.New("the tenant is blocked")
+	errNoTenant = errors.New("the request names no tenant")
+)
+
 // showNearest makes the verdict tell of the charge that is nearest to empty.
 func (v *verdict) showNearest(from int, style headerStyle) {
 	for i := from; i < len(v.charges); i++ {
@@ -123,6 +140,13 @@ func (h *Handler) turnAway(current *verdict, as outcome) (passes bool) {
 	return h.Shadow
 }
 
+// countAll counts a request that no bucket was asked about.
+func (h *Handler) countAll(what outcome) {
+	for _, zone := range h.zones {
+		zone.counts.count(what, limit.SourceNone)
+	}
+}
+
 // turnCostAway notes that a request's cost is unknown. It passes where none of its
 // buckets, which are those since from, might have refused it.
 func turnCostAway(current *verdict, from int) (passes bool) {
@@ -136,13 +160,6 @@ func turnCostAway(current *verdict, from int) (passes bool) {
 	current.charges = current.charges[:from]
 	return passes
 }
-
-// errEarly is why a request is answered with 425.
-var errEarly = errors.New("the request came before its TLS handshake was complete, and the address it is limited by may not be its own")
-
-// early reports whether the request's address may be another's: data that QUIC takes
-// before a handshake is complete needs no answer to get here.
-func early(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // invalidStatus is the status of a request that is invalid for a reason. After 425
 // a client sends it again.

@@ -29,6 +29,11 @@ type Rules struct {
 	// The table, with its schema if it needs one. Default: `rate_limit_rule`.
 	Table string `json:"table,omitempty"`
 
+	// The table that says which plan each tenant has, and which tenants are blocked,
+	// with its schema if it needs one. It is read in one transaction with the rules.
+	// Default: none is read.
+	Tenants string `json:"tenants,omitempty"`
+
 	// How old the rules may become before the table is asked for changes, from
 	// 1 s to 24 h. A notification makes it sooner. Default: 30s.
 	Refresh caddy.Duration `json:"refresh,omitempty"`
@@ -122,7 +127,7 @@ func (r *Rules) check() error {
 // options returns what connects to the table. The placeholders in the URL are
 // replaced for each connection, so that a password in a file may be another one.
 func (r *Rules) options() rulecache.Options {
-	return rulecache.Options{DSN: r.DSN, Expand: block.Expand, Table: r.Table}
+	return rulecache.Options{DSN: r.DSN, Expand: block.Expand, Table: r.Table, Tenants: r.Tenants}
 }
 
 // settings returns how the table is read.
@@ -136,7 +141,7 @@ func (r *Rules) settings() rulecache.Settings {
 }
 
 // staticSnapshot makes the static rules a rule set.
-func staticSnapshot(rules []StaticRule) (*rulecache.Snapshot, error) {
+func staticSnapshot(rules []StaticRule, plans []TenantPlan) (*rulecache.Snapshot, error) {
 	entries := make([]rulecache.Entry, 0, len(rules))
 	for i := range rules {
 		entry, err := rules[i].entry(fmt.Sprintf("static_rules[%d]", i))
@@ -145,9 +150,16 @@ func staticSnapshot(rules []StaticRule) (*rulecache.Snapshot, error) {
 		}
 		entries = append(entries, entry)
 	}
-	snapshot, err := rulecache.NewSnapshot(entries)
+	members := make([]rulecache.Member, len(plans))
+	for i := range plans {
+		var err error
+		if members[i], err = plans[i].member(fmt.Sprintf("plans[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	snapshot, err := rulecache.NewSnapshot(entries, members...)
 	if err != nil {
-		return nil, fmt.Errorf("static_rules: %w", err)
+		return nil, fmt.Errorf("static_rules and plans: %w", err)
 	}
 	return snapshot, nil
 }

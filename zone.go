@@ -56,10 +56,9 @@ func (z *zone) matches(r *http.Request) bool {
 	return matched
 }
 
-// rule returns the one rule that counts for the tenant. Its name is blank where
-// no rule can name it.
-func (z *zone) rule(tenant string, rules ruleSet) limit.Rule {
-	rule, found := rulecache.Find(tenant, z.route, rules.loaded, rules.static)
+// rule returns the one rule that counts for a visitor.
+func (z *zone) rule(who *visitor, rules ruleSet) limit.Rule {
+	rule, found := rulecache.Find(who.rules, who.Plan, z.route, rules.loaded, rules.static)
 	if !found {
 		return z.fallback
 	}
@@ -142,6 +141,9 @@ func (h *Handler) zonesByRoute() ([]*zone, error) {
 	}
 	return zones, nil
 }
+
+// defaultRoute is the route of a handler that names none.
+const defaultRoute = "default"
 
 // routes returns the routes that count.
 func (h *Handler) routes() []string {

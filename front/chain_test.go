@@ -70,6 +70,14 @@ func (u unsourced) Take(ctx context.Context, req limit.Request) (limit.Decision,
 	return d, err
 }
 
+// ofRedis is a Limiter that is told of settlements as of what Redis granted.
+type ofRedis struct{ limit.Limiter }
+
+func (o ofRedis) Settle(s limit.Settlement) {
+	s.Source = limit.SourceRedis
+	o.Limiter.Settle(s)
+}
+
 func memoryOver(next limit.Limiter, clock *limittest.Clock) *front.Memory {
 	return &front.Memory{Next: next, Store: front.NewMemoryStore(), Clock: clock.Now}
 }
@@ -91,7 +99,7 @@ func TestSuite(t *testing.T) {
 		"prefetch auto": func(c *limittest.Clock) limit.Limiter {
 			return asking{Limiter: prefetchOver(memoryOver(local(c), c), 1, c), prefetch: limit.PrefetchAuto}
 		},
-		"all": func(c *limittest.Clock) limit.Limiter { return whole(local(c), c) },
+		"all": func(c *limittest.Clock) limit.Limiter { return ofRedis{whole(asRedis{local(c)}, c)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

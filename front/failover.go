@@ -108,6 +108,7 @@ func (f *Failover) Take(ctx context.Context, req limit.Request) (limit.Decision,
 	}
 	decision, err := f.Primary.Take(ctx, req)
 	if err == nil {
+		f.keepOut(&req, &decision)
 		return decision, nil
 	}
 	if left := ctx.Err(); left != nil {
@@ -126,6 +127,22 @@ func (f *Failover) Take(ctx context.Context, req limit.Request) (limit.Decision,
 	}
 }
 
+// Settle settles where the unit was granted: in the primary, or in the local bucket,
+// which gave this instance's share.
+func (f *Failover) Settle(s limit.Settlement) {
+	if s.Source != limit.SourceLocal {
+		f.Primary.Settle(s)
+		return
+	}
+	whole := s.Bucket.Rule
+	s.Bucket.Rule, s.Bucket.Ban = whole.Share(counted(f.Instances)), 0
+	s.Bucket.Cost = min(s.Bucket.Cost, s.Bucket.Rule.Capacity)
+	if s.Taken <= whole.Capacity {
+		s.Taken = min(s.Taken, s.Bucket.Rule.Capacity)
+	}
+	f.Local.Settle(s)
+}
+
 // Reset resets the bucket in both. It returns the primary's error, but only after
 // the local bucket was reset.
 func (f *Failover) Reset(ctx context.Context, key limit.Key) error {
@@ -136,6 +153,25 @@ func (f *Failover) Reset(ctx context.Context, key limit.Key) error {
 		}
 	}
 	return primaryErr
+}
+
+// banKeeper is a Local that keeps the bans which the primary has told.
+type banKeeper interface {
+	KeepOut(key limit.Key, rest time.Duration)
+}
+
+// keepOut has bans hold also while the primary cannot be asked.
+func (f *Failover) keepOut(req *limit.Request, decision *limit.Decision) {
+	if decision.Granted > 0 || len(decision.Rest) != len(req.Buckets)-1 {
+		return
+	}
+	for i := range req.Buckets {
+		if rest := decision.At(i).Banned; rest > 0 {
+			if keeper, ok := f.Local.(banKeeper); ok {
+				keeper.KeepOut(req.Buckets[i].Key, rest)
+			}
+		}
+	}
 }
 
 // takeLocal asks the local buckets for this instance's share.
@@ -163,10 +199,16 @@ func (f *Failover) takeLocal(ctx context.Context, req limit.Request) (limit.Deci
 // stays, so that it is still refused for good.
 func (f *Failover) share(req *limit.Request, shares []limit.Bucket) []limit.Bucket {
 	cost, possible, instances := req.Cost, true, counted(f.Instances)
-	for _, bucket := range req.Buckets {
-		possible = possible && req.Cost <= bucket.Rule.Capacity
-		bucket.Rule = bucket.Rule.Share(instances)
-		cost = min(cost, bucket.Rule.Capacity)
+	for i, bucket := range req.Buckets {
+		whole := bucket.Rule.Capacity
+		bucket.Rule, bucket.Ban = bucket.Rule.Share(instances), 0 // a share bans nobody
+		switch {
+		case bucket.Cost == 0:
+			possible = possible && req.Cost <= whole
+			cost = min(cost, bucket.Rule.Capacity)
+		case req.CostOf(i) <= whole:
+			bucket.Cost = min(bucket.Cost, bucket.Rule.Capacity)
+		}
 		shares = append(shares, bucket)
 	}
 	req.Buckets = shares

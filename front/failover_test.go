@@ -41,6 +41,7 @@ func (f *fake) Take(_ context.Context, req limit.Request) (limit.Decision, error
 	return f.decision, f.err
 }
 
+func (f *fake) Settle(s limit.Settlement) { s.End(limit.Settled{}) }
 func (f *fake) Reset(_ context.Context, key limit.Key) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +56,25 @@ func (down) Take(context.Context, limit.Request) (limit.Decision, error) {
 	return limit.Decision{}, errDown
 }
 
+func (down) Settle(s limit.Settlement)              { s.End(limit.Settled{Lost: "down"}) }
 func (down) Reset(context.Context, limit.Key) error { return nil }
+
+// asRedis is a Limiter whose decisions pass for those of Redis.
+type asRedis struct{ limit.Limiter }
+
+func (a asRedis) Take(ctx context.Context, req limit.Request) (limit.Decision, error) {
+	d, err := a.Limiter.Take(ctx, req)
+	d.Source = limit.SourceRedis
+	for i := range d.Each {
+		d.Each[i].Source = limit.SourceRedis
+	}
+	return d, err
+}
+
+func (a asRedis) Settle(s limit.Settlement) {
+	s.Source = limit.SourceLocal
+	a.Limiter.Settle(s)
+}
 
 func local(clock *limittest.Clock) *localbucket.Limiter {
 	return localbucket.New(localbucket.NewStore(), localbucket.Options{Clock: clock.Now})
@@ -77,9 +96,10 @@ func TestFailoverWithWorkingPrimary(t *testing.T) {
 	limittest.Run(t, func(*testing.T) limittest.Fixture {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
-			Limiter:    &front.Failover{Primary: local(clock), Local: &fake{}},
+			Limiter:    &front.Failover{Primary: asRedis{local(clock)}, Local: &fake{}},
 			Advance:    clock.Advance,
-			Source:     limit.SourceLocal,
+			Source:     limit.SourceRedis,
+			Drift:      time.Nanosecond,
 			Algorithms: limittest.AllAlgorithms(),
 		}
 	})
@@ -91,6 +111,7 @@ func TestFailoverWithFailingPrimary(t *testing.T) {
 		clock := new(limittest.Clock)
 		return limittest.Fixture{
 			Limiter:    &front.Failover{Primary: down{}, Local: local(clock)},
+			BansNobody: true,
 			Advance:    clock.Advance,
 			Source:     limit.SourceLocal,
 			Algorithms: limittest.AllAlgorithms(),

@@ -61,6 +61,9 @@ func (f foreseen) Take(ctx context.Context, req limit.Request) (limit.Decision, 
 	return limit.Foresee(ctx, f.of, req)
 }
 
+// Settle is not supported, because nothing is to change.
+func (f foreseen) Settle(s limit.Settlement) { s.End(limit.Settled{Lost: "unsupported"}) }
+
 // Reset is not supported, because nothing is to change.
 func (f foreseen) Reset(context.Context, limit.Key) error { return errors.ErrUnsupported }
 

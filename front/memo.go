@@ -24,6 +24,7 @@ type memo struct {
 
 	remaining  int64
 	retryAfter time.Duration
+	freeAt     int64 // when a ban is over; longAgo: there is none
 
 	larger charge  // another cost that was refused as well
 	flight *flight // who asks now that until is over; it may have ended
@@ -32,25 +33,53 @@ type memo struct {
 // charge is a cost and when it can be had.
 type charge struct{ cost, retryAt int64 }
 
+// settledSpan is how long a refusal is believed of a bucket whose requests may give
+// back what they took.
+const settledSpan = memorySpan / 4
+
+// believed is how long a refusal of a bucket is believed at most. The first of one that
+// bans is asked for: it begins the ban, or tells that it is due to requests under way. A
+// ban holds whatever comes.
+func believed(bucket *limit.Bucket, granted int64, state limit.State) int64 {
+	switch {
+	case state.Banned > 0:
+		return memorySpan
+	case bucket.Ban > 0 && (granted > 0 || !bucket.Settles):
+		return 0
+	case bucket.Settles:
+		return settledSpan
+	default:
+		return memorySpan
+	}
+}
+
 // newMemo returns what an answer says, not yet dated.
-func newMemo(rule *limit.Rule, cost int64, state limit.State) memo {
+func newMemo(bucket *limit.Bucket, cost int64, state limit.State) memo {
 	return memo{
-		rule: essence(*rule), cost: cost, remaining: state.Remaining,
+		rule: essence(bucket.Rule), cost: cost, remaining: state.Remaining, freeAt: int64(state.Banned),
 		retryAfter: min(state.RetryAfter, longestWait), fullAt: int64(min(state.ResetAfter, longestWait)),
 		until: longAgo,
 	}
 }
 
 // date counts the waits from when the question was sent, for what is believed, and
-// from when the answer came, for what clients are told.
-func (m *memo) date() {
+// from when the answer came, for what clients are told. A refusal is believed for so
+// long at most.
+func (m *memo) date(believed int64) {
+	if m.freeAt > 0 {
+		m.freeAt += m.replied
+		m.cost = 1 // whatever is asked for
+	} else {
+		m.freeAt = longAgo
+	}
 	m.retryAt = m.replied + int64(max(0, m.retryAfter))
 	m.fullAt += m.replied
 	switch {
+	case believed == 0:
 	case m.retryAfter == limit.Never:
-		m.until = m.sent + memorySpan
+		m.until = m.sent + believed
 	case m.retryAfter > 0:
-		m.until = m.sent + min(int64(m.retryAfter), memorySpan)
+		m.until = m.sent + min(int64(m.retryAfter), believed)
 	}
 }
 
@@ -98,6 +127,10 @@ func (m *memo) state(cost, now int64) limit.State {
 	}
 	if m.refuses(cost, now) {
 		state.Remaining = min(m.remaining, cost-1)
+	}
+	if m.freeAt > now {
+		state.Banned = atLeastMilli(m.freeAt - now)
+		state.RetryAfter = max(state.RetryAfter, state.Banned)
 	}
 	return state
 }

@@ -83,16 +83,37 @@ func (m *Memory) Take(ctx context.Context, req limit.Request) (limit.Decision, e
 	}
 }
 
+// Settle is Next's. A refusal is forgotten once something was given back here.
+func (m *Memory) Settle(s limit.Settlement) {
+	if s.More() < 0 {
+		ended, key := s.Ended, s.Bucket.Key
+		s.Ended = func(with limit.Settled) {
+			if with.Lost == "" {
+				m.forget(key)
+			}
+			if ended != nil {
+				ended(with)
+			}
+		}
+	}
+	m.Next.Settle(s)
+}
+
 // Reset resets the bucket in Next and forgets it, also where that fails. What was
 // sent before that is not remembered when its answer comes.
 func (m *Memory) Reset(ctx context.Context, key limit.Key) error {
 	err := m.Next.Reset(ctx, key)
+	m.forget(key)
+	return err
+}
+
+// forget drops what is remembered of a bucket, and what was sent before.
+func (m *Memory) forget(key limit.Key) {
 	now := m.Store.elapsed(m.Clock)
 	forgotten := m.Store.key(key)
 	held := m.Store.entries.Lock(forgotten)
 	defer held.Unlock()
 	held.Put(&forgotten, memo{sent: now, until: longAgo}, now)
-	return err
 }
 
 // lead asks for all who wait for the flight.
@@ -149,8 +170,8 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 		seen := held.Get(&keys[i])
 		current := seen.holds(&req.Buckets[i].Rule, arrived)
 		found.known = found.known || seen != nil
-		found.refuses = found.refuses || current && seen.refuses(req.Cost, arrived)
-		all = all && current && seen.tells(req.Cost, arrived)
+		found.refuses = found.refuses || current && seen.refuses(req.CostOf(i), arrived)
+		all = all && current && seen.tells(req.CostOf(i), arrived)
 	}
 	found.refuses = found.refuses && all
 	switch {
@@ -167,7 +188,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64) (f *flight, leads bool) {
 	for i := range keys {
 		seen := held.Get(&keys[i])
-		if !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.Cost, arrived) {
+		if !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
 			continue
 		}
 		switch {
@@ -187,9 +208,9 @@ func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64)
 // refusal is the answer from what is known of all buckets.
 func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) limit.Decision {
 	now := m.Store.elapsed(m.Clock)
-	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(&keys[0]).state(req.Cost, now)}
+	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(&keys[0]).state(req.CostOf(0), now)}
 	for i := range keys[1:] {
-		decision.Rest = append(decision.Rest, held.Get(&keys[i+1]).state(req.Cost, now))
+		decision.Rest = append(decision.Rest, held.Get(&keys[i+1]).state(req.CostOf(i+1), now))
 	}
 	return decision
 }
@@ -204,9 +225,9 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 	held := m.Store.entries.Lock(keys...)
 	defer held.Unlock()
 	for i := range keys {
-		told := newMemo(&req.Buckets[i].Rule, req.Cost, decision.At(i))
+		told := newMemo(&req.Buckets[i], req.CostOf(i), decision.At(i))
 		told.sent, told.replied = sent, now
-		told.date()
+		told.date(believed(&req.Buckets[i], decision.Granted, decision.At(i)))
 		note(&held, &keys[i], told, short)
 	}
 }

@@ -76,6 +76,9 @@ func (p *Prefetch) Take(ctx context.Context, req limit.Request) (limit.Decision,
 	}
 }
 
+// Settle is Next's: nothing is settled in a bucket that tokens are taken ahead from.
+func (p *Prefetch) Settle(s limit.Settlement) { p.Next.Settle(s) }
+
 // Reset resets the bucket in Next and drops what is in hand, also where that fails,
 // and what is under way for nobody.
 func (p *Prefetch) Reset(ctx context.Context, key limit.Key) error {
@@ -227,8 +230,11 @@ func takesAhead(req *limit.Request) bool {
 	if len(req.Buckets) != 1 || req.Cost != 1 || req.Count != 1 {
 		return false
 	}
-	n := req.Buckets[0].Rule.Prefetch
-	return n > 1 || n == limit.PrefetchAuto
+	b := &req.Buckets[0]
+	if b.Settles || b.Ban > 0 || b.Cost > 1 {
+		return false
+	}
+	return b.Rule.Prefetch > 1 || b.Rule.Prefetch == limit.PrefetchAuto
 }
 
 // anyOf reports whether something is so of a request for one of the buckets alone.

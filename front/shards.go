@@ -68,6 +68,9 @@ func (s *Shards) Take(ctx context.Context, req limit.Request) (limit.Decision, e
 	return decision, err
 }
 
+// Settle is Next's: nothing is settled in a bucket that is split.
+func (s *Shards) Settle(settlement limit.Settlement) { s.Next.Settle(settlement) }
+
 // Reset resets the bucket as a whole and each part that it may have been split
 // into, whatever the rule says now: all of them, also after an error of one. A
 // key of a part resets that part alone.

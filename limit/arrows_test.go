@@ -43,17 +43,20 @@ func arrows() map[string][]string {
 		"internal/cli":                  {"internal/adminapi", "internal/cli/page", "limit", "regions", "rulecache"},
 		"internal/cli/page":             {},
 		"internal/headers":              {"limit"},
+		"internal/history":              {},
 		"internal/hot":                  {"limit"},
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
-		"internal/recent":               {"internal/adminapi"},
 		"internal/servertest":           {},
+		"cases":                         nil,
+		"cases/gateway":                 nil,
+		"scripts/testrun":               {},
 	}
 }
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/cli/page"}, name)
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/cli/page", "internal/history"}, name)
 }
 
 // mayCaddy reports whether a package with a list may import Caddy, too.

@@ -30,12 +30,12 @@ func Foresee(ctx context.Context, l Limiter, req Request) (Decision, error) {
 	if err != nil || len(decision.Rest) != len(req.Buckets)-1 {
 		return decision, err
 	}
-	return decision.granting(req.Cost), nil
+	return decision.granting(&req), nil
 }
 
-// granting is the decision after a look on one unit: granted where every bucket
-// has what it costs.
-func (d Decision) granting(cost int64) Decision {
+// granting is the decision after a look on one unit of a request: granted where every
+// bucket has what it costs.
+func (d Decision) granting(req *Request) Decision {
 	d.Rest = slices.Clone(d.Rest)
 	for i := range len(d.Rest) + 1 {
 		if d.At(i).RetryAfter != 0 {
@@ -43,9 +43,9 @@ func (d Decision) granting(cost int64) Decision {
 		}
 	}
 	d.Granted = 1
-	d.First.Remaining = max(0, d.First.Remaining-cost)
+	d.First.Remaining = max(0, d.First.Remaining-req.CostOf(0))
 	for i := range d.Rest {
-		d.Rest[i].Remaining = max(0, d.Rest[i].Remaining-cost)
+		d.Rest[i].Remaining = max(0, d.Rest[i].Remaining-req.CostOf(i+1))
 	}
 	return d
 }

@@ -23,6 +23,7 @@ func (l *looked) Take(_ context.Context, req limit.Request) (limit.Decision, err
 	return l.decision, l.err
 }
 
+func (l *looked) Settle(limit.Settlement)                {}
 func (l *looked) Reset(context.Context, limit.Key) error { return nil }
 
 func TestForeseeFromALook(t *testing.T) {

@@ -20,8 +20,13 @@ type Limiter interface {
 	// bucket by itself, in one decision.
 	Take(ctx context.Context, req Request) (Decision, error)
 
+	// Settle says what a unit that was granted cost in the end, once. It never blocks
+	// and fails nobody: what becomes of it is told to the settlement's Ended.
+	Settle(s Settlement)
+
 	// Reset forgets the state of one bucket, under every algorithm, so that it
-	// is full again. Resetting a bucket that does not exist is not an error.
+	// is full again, and ends its ban. Resetting a bucket that does not exist is not an
+	// error.
 	Reset(ctx context.Context, key Key) error
 }
 
@@ -30,6 +35,19 @@ type Limiter interface {
 type Bucket struct {
 	Key  Key
 	Rule Rule
+
+	// Cost is what one unit takes from this bucket alone. Default: the request's Cost.
+	Cost int64
+
+	// Ban is for how long whoever empties the bucket stays out, up to MaxBan and in
+	// whole milliseconds. It is read and begun in the same decision. Default: nobody
+	// is banned.
+	Ban time.Duration
+
+	// Settles tells that what is taken is settled later, by Settle. A ban is then
+	// begun by what was settled and not by a refusal, so that requests under way ban
+	// nobody, and a refusal is not believed for long.
+	Settles bool
 }
 
 // Request asks for tokens from one bucket or several at once.
@@ -75,6 +93,10 @@ type State struct {
 
 	// ResetAfter is the wait until the bucket is full again.
 	ResetAfter time.Duration
+
+	// Banned is how long it takes until a ban is over; 0 where there is none.
+	// RetryAfter is never below it.
+	Banned time.Duration
 }
 
 // Decision is a Limiter's answer. The zero value refuses.
@@ -104,6 +126,15 @@ func (d *Decision) At(i int) State {
 		return d.First
 	}
 	return d.Rest[i-1]
+}
+
+// Set makes a state that of the request's bucket number i, counted from 0.
+func (d *Decision) Set(i int, state State) {
+	if i == 0 {
+		d.First = state
+	} else {
+		d.Rest[i-1] = state
+	}
 }
 
 // Source tells who made a decision.

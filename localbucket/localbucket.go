@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caddygate/ratelimit/internal/bounded"
 	"github.com/caddygate/ratelimit/limit"
 )
 
@@ -39,13 +40,43 @@ func (l *Limiter) Take(_ context.Context, req limit.Request) (limit.Decision, er
 		return limit.Decision{}, fmt.Errorf("deciding in memory: %w", err)
 	}
 	switch {
-	case len(req.Buckets) == 1:
-		return l.takeSole(&req), nil
-	case req.Apart:
-		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return l.takeSole(&one), nil })
+	case req.Splits():
+		return req.TakeEach(func(one limit.Request) (limit.Decision, error) { return l.decide(&one), nil })
 	default:
-		return l.takeAll(&req), nil
+		return l.decide(&req), nil
 	}
+}
+
+// decide decides for all buckets of a request together.
+func (l *Limiter) decide(req *limit.Request) limit.Decision {
+	switch {
+	case l.mayBan(req):
+		return l.takeUnlessBanned(req)
+	case len(req.Buckets) == 1:
+		return l.takeSole(req)
+	default:
+		return l.takeAll(req)
+	}
+}
+
+// Settle settles in the bucket at once. What is not of this process' memory is lost.
+func (l *Limiter) Settle(s limit.Settlement) {
+	one := limit.Request{Buckets: []limit.Bucket{s.Bucket}, Cost: 1}
+	if err := check(&one); err != nil || s.Source != limit.SourceLocal {
+		s.End(limit.Settled{Lost: "invalid"})
+		return
+	}
+	var result limit.Settled
+	switch algorithmOf(&s.Bucket) {
+	case limit.SlidingWindowLog:
+		result.Cut = settleOne(l, l.store.logs, &s)
+	case limit.SlidingWindowCounter:
+		result.Cut = settleOne(l, l.store.counters, &s)
+	default:
+		result.Cut = settleOne(l, l.store.levels, &s)
+	}
+	result.Banned = l.settleBan(&s)
+	s.End(result)
 }
 
 // takeSole decides for the only bucket of a request.
@@ -66,10 +97,11 @@ func (l *Limiter) Reset(_ context.Context, key limit.Key) error {
 	forget(l.store.levels, name)
 	forget(l.store.logs, name)
 	forget(l.store.counters, name)
+	forget(l.store.bans, name)
 	return nil
 }
 
-func forget[S state[S]](in *states[S], name fingerprint) {
+func forget[S bounded.Value](in *bounded.Map[fingerprint, S], name fingerprint) {
 	key := in.Hash(name)
 	held := in.Lock(key)
 	defer held.Unlock()
@@ -81,9 +113,35 @@ func takeOne[S state[S]](l *Limiter, in *states[S], req *limit.Request) limit.De
 	key := in.Hash(l.store.fingerprint(req.Buckets[0].Key))
 	held := in.Lock(key)
 	defer held.Unlock()
-	t := newTurn[S](key, ask{cost: req.Cost, count: req.Count, elapsed: l.elapsed()}, &req.Buckets[0].Rule)
+	t := newTurn[S](key, ask{cost: req.CostOf(0), count: req.Count, elapsed: l.elapsed()}, &req.Buckets[0].Rule)
 	granted := min(req.Count, t.read(&held))
 	return limit.Decision{Granted: granted, Source: limit.SourceLocal, First: t.settle(&held, granted)}
+}
+
+// settleOne settles in a bucket of one algorithm, and returns what it has no room for.
+func settleOne[S state[S]](l *Limiter, in *states[S], s *limit.Settlement) (cut int64) {
+	key := in.Hash(l.store.fingerprint(s.Bucket.Key))
+	held := in.Lock(key)
+	defer held.Unlock()
+	elapsed := l.elapsed()
+	t := newTurn[S](key, ask{cost: 1, count: 1, elapsed: elapsed}, &s.Bucket.Rule)
+	t.read(&held)
+	more := s.More()
+	if more == 0 || t.stored == nil && more < 0 {
+		return 0
+	}
+	at := floorTo(elapsed-s.Age(l.now()), t.current.unit())
+	t.current, cut = t.current.settled(more, at, t.rule, t.now)
+	t.keep(&held, t.current.state(1, t.rule, t.now))
+	return cut
+}
+
+// now tells the time that requests are told by.
+func (l *Limiter) now() time.Time {
+	if l.clock == nil {
+		return time.Now()
+	}
+	return l.clock()
 }
 
 // elapsed returns the time since the store's epoch.

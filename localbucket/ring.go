@@ -75,6 +75,23 @@ func (r *ring) add(at, n, most int64) {
 	}
 }
 
+// giveBack takes up to n tokens out of entry i, and the entry with the last of them. It
+// returns how many.
+func (r *ring) giveBack(i int32, n int64) int64 {
+	held := r.get(i).upTo - r.before(i)
+	n = min(n, held)
+	for j := i; j < r.size; j++ {
+		r.get(j).upTo -= n
+	}
+	if n == held {
+		for j := i; j < r.size-1; j++ {
+			*r.get(j) = *r.get(j + 1)
+		}
+		r.size--
+	}
+	return n
+}
+
 // open makes an empty entry at place i.
 func (r *ring) open(i int32, at, most int64) {
 	if int(r.size) == len(r.slots) {

@@ -69,6 +69,21 @@ func (c counter) less(n int64, _ *limit.Rule, _ int64) counter {
 	return c
 }
 
+func (c counter) settled(more, at int64, rule *limit.Rule, now int64) (counter, int64) {
+	switch {
+	case more > 0:
+		room := 2*float64(rule.Capacity) - c.used(rule, now) + tokenSlack
+		taken := max(0, min(more, int64(math.Floor(room)), limit.MaxCapacity-int64(c.cur)))
+		c.cur += int32(taken)
+		return c, more - taken
+	case at >= c.start:
+		c.cur = int32(max(0, int64(c.cur)+more))
+	case at >= c.start-rule.WindowMillis:
+		c.prev = int32(max(0, int64(c.prev)+more))
+	}
+	return c, 0
+}
+
 // faded returns how many ms into a window prev has faded so far that no more than
 // goal counts as taken.
 func faded(cur, prev, goal, window float64) int64 {

@@ -82,6 +82,24 @@ func (l log) less(n int64, rule *limit.Rule, now int64) log {
 	return l
 }
 
+// settled gives back tokens that were taken at a time or before, the newest first, and
+// only where there are none, younger ones.
+func (l log) settled(more, at int64, rule *limit.Rule, now int64) (log, int64) {
+	if more >= 0 {
+		return l, more
+	}
+	first, used := l.live(rule, now)
+	if used == 0 || at <= now-span(rule) {
+		return l, 0
+	}
+	l.drop(first)
+	for back := min(-more, used); back > 0; {
+		i := max(0, l.firstAfter(at)-1) // the youngest of then
+		back -= l.giveBack(i, back)
+	}
+	return l, 0
+}
+
 // expiry returns how long it takes until tokens taken at a time are free again.
 func expiry(at int64, rule *limit.Rule, now int64) time.Duration {
 	micros := at + span(rule) - now

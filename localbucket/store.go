@@ -1,6 +1,7 @@
 package localbucket
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/caddygate/ratelimit/internal/bounded"
@@ -19,6 +20,8 @@ type Store struct {
 	levels   *states[level]
 	logs     *states[log]
 	counters *states[counter]
+	bans     *bounded.Map[fingerprint, ban]
+	lastBan  atomic.Int64 // when the last ban is over, in ms; never: there was none
 	prints   bounded.Fingerprints
 	bounds   bounded.Bounds
 
@@ -29,13 +32,16 @@ type Store struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{
+	s := &Store{
 		levels:   bounded.New[fingerprint, level](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
 		logs:     bounded.New[fingerprint, log](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
 		counters: bounded.New[fingerprint, counter](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
+		bans:     bounded.New[fingerprint, ban](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
 		prints:   bounded.NewFingerprints(),
 		epoch:    time.Now(),
 	}
+	s.lastBan.Store(never)
+	return s
 }
 
 // Bound makes most the number of buckets that the store holds at most under each
@@ -53,6 +59,7 @@ func (s *Store) setBound(most int) {
 	s.levels.SetBound(most)
 	s.logs.SetBound(most)
 	s.counters.SetBound(most)
+	s.bans.SetBound(most)
 }
 
 // Len returns how many buckets the store holds, some of them full again.

@@ -48,7 +48,7 @@ func (l level) ahead(now int64) bool { return l.stamp > now+maxAhead }
 // under cuts what is over the capacity. A stamp that is ahead but not too far is
 // kept; no time passes for the bucket until then.
 func (l level) under(rule *limit.Rule, now int64) level {
-	l.tokens = min(l.tokens, float64(rule.Capacity))
+	l.tokens = max(-float64(rule.Capacity), min(l.tokens, float64(rule.Capacity)))
 	if l.ahead(now) {
 		l.stamp = now
 	}
@@ -65,13 +65,21 @@ func (l level) balance(rule *limit.Rule, at int64) float64 {
 }
 
 func (l level) units(cost int64, rule *limit.Rule, now int64) int64 {
-	return int64(math.Floor((l.balance(rule, now) + tokenSlack) / float64(cost)))
+	return max(0, int64(math.Floor((l.balance(rule, now)+tokenSlack)/float64(cost))))
 }
 
 func (l level) less(n int64, rule *limit.Rule, now int64) level {
 	l.tokens = max(0, l.balance(rule, now)-float64(n))
 	l.stamp = max(l.stamp, now)
 	return l
+}
+
+func (l level) settled(more, _ int64, rule *limit.Rule, now int64) (level, int64) {
+	left := l.balance(rule, now) - float64(more)
+	cut := max(0, math.Ceil(-float64(rule.Capacity)-left-tokenSlack))
+	l.tokens = min(float64(rule.Capacity), left+cut)
+	l.stamp = max(l.stamp, now)
+	return l, int64(cut)
 }
 
 // wait returns how long it takes until the bucket, which holds balance now, holds
@@ -96,7 +104,7 @@ func (l level) wait(n int64, balance float64, rule *limit.Rule, now int64) int64
 func (l level) state(cost int64, rule *limit.Rule, now int64) limit.State {
 	balance := l.balance(rule, now)
 	state := limit.State{
-		Remaining:  int64(math.Floor(balance + tokenSlack)),
+		Remaining:  max(0, int64(math.Floor(balance+tokenSlack))),
 		ResetAfter: time.Duration(l.wait(rule.Capacity, balance, rule, now)) * time.Millisecond,
 		RetryAfter: limit.Never,
 	}

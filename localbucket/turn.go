@@ -26,6 +26,9 @@ type state[S any] interface {
 	units(cost int64, rule *limit.Rule, now int64) int64
 	// less returns the bucket after n tokens were taken, which it has.
 	less(n int64, rule *limit.Rule, now int64) S
+	// settled returns the bucket after more was taken than it gave at a time, or less,
+	// and what a debt of the capacity has no room for.
+	settled(more, at int64, rule *limit.Rule, now int64) (after S, cut int64)
 	// state returns what a decision says of the bucket.
 	state(cost int64, rule *limit.Rule, now int64) limit.State
 	// worth returns for how long the bucket is worth its memory: until it is full
@@ -96,16 +99,28 @@ func (t *turn[S]) settle(held *heldState[S], granted int64) limit.State {
 	if t.count == 0 {
 		return after
 	}
-	t.current = t.current.until(t.now + int64(t.current.worth(after, t.rule)/t.current.unit()))
-	switch {
-	case granted == 0:
+	if granted > 0 {
+		t.keep(held, after)
+	} else {
+		t.current = t.current.until(t.end(after))
 		t.refuse()
-	case t.stored != nil && (*t.stored).places() == t.current.places():
-		*t.stored = t.current
-	default:
-		held.Put(&t.key, t.current, t.now)
 	}
 	return after
+}
+
+// end is when the bucket is not worth its memory any more.
+func (t *turn[S]) end(after limit.State) int64 {
+	return t.now + int64(t.current.worth(after, t.rule)/t.current.unit())
+}
+
+// keep stores the bucket as it is after a decision.
+func (t *turn[S]) keep(held *heldState[S], after limit.State) {
+	t.current = t.current.until(t.end(after))
+	if t.stored != nil && (*t.stored).places() == t.current.places() {
+		*t.stored = t.current
+		return
+	}
+	held.Put(&t.key, t.current, t.now)
 }
 
 // refuse leaves a stored bucket as it is, except that a stamp too far ahead is

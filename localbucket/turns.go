@@ -72,10 +72,11 @@ func (l *Limiter) takeAll(req *limit.Request) limit.Decision {
 	counters := lockGroup(l.store.counters, req, names, limit.SlidingWindowCounter)
 	defer counters.unlock()
 
-	wanted := ask{cost: req.Cost, count: req.Count, elapsed: l.elapsed()}
+	wanted := ask{count: req.Count, elapsed: l.elapsed()}
 	turns := make([]party, len(names))
 	for i := range turns {
 		bucket := &req.Buckets[i]
+		wanted.cost = req.CostOf(i)
 		switch algorithmOf(bucket) {
 		case limit.SlidingWindowLog:
 			turns[i] = logs.turn(wanted, bucket, names[i])

@@ -1,7 +1,7 @@
 -- Entries of token buckets in good order, which most are, in straight lines: no
 -- function, no number read or written that is not needed, and no table where an
--- entry has one bucket. At the first entry that has another algorithm, or a state
--- that is broken or ahead of the clock, this ends, having changed nothing of it.
+-- entry has one bucket. At the first entry that has another algorithm, costs of its
+-- keys, or a state that is broken, in debt or ahead of the clock, this ends, having changed nothing of it.
 -- The long way decides that one, and all that this does, in the same way.
 --
 -- KEYS and ARGV: as in take.lua, with algorithm 1.
@@ -9,7 +9,7 @@
 while entry <= entries do
   local packed = argv[entry]
   local n, cost, count, kind, capacity, refill, window = numbers('<ddddddd', packed)
-  local good, held = kind == 1, nil
+  local good, held = kind == 1 and n > 0, nil
   if n > 1 then
     -- Of each bucket: capacity refill window tokens since balance exists.
     held, reply = {}, reply or {}

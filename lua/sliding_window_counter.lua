@@ -96,8 +96,26 @@ local function sliding_window_counter()
     counter_store(b)
   end
 
+  -- counter_settle(b, more, age) takes more than was taken age ms ago, up to twice
+  -- the capacity in all, or gives back in the window in which that was.
+  local function counter_settle(b, more, age)
+    local cut = 0
+    if more > 0 then
+      cut = min(more, max(0, ceil(counter_used(b) + more - 2 * b.capacity - TINY)))
+      b.cur = b.cur + more - cut
+    elseif now - age >= b.start then
+      b.cur = max(0, b.cur + more)
+    elseif now - age >= b.start - b.window then
+      b.prev = max(0, b.prev + more)
+    end
+    if b.exists or more > cut then
+      counter_store(b)
+    end
+    return cut
+  end
+
   return {
-    read = counter_read, room = counter_room, take = counter_take,
+    read = counter_read, room = counter_room, take = counter_take, settle = counter_settle,
     repair = counter_store, wait = counter_wait, full = counter_full,
   }
 end

@@ -101,7 +101,28 @@ local function sliding_window_log()
     return log_expiry(b, log_score(b, short))
   end
 
+  -- log_settle(b, more, age) gives back what was taken age ms ago: the newest members
+  -- of then or before, and only where there are none, younger ones. A log takes no more
+  -- than it granted.
+  local function log_settle(b, more, age)
+    local back, from = min(-more, ADDED), whole(now_us - age * 1000)
+    if back <= 0 or age >= b.window or b.used == 0 then
+      return max(0, more)
+    end
+    local old = call('ZREVRANGEBYSCORE', b.key, from, b.start, 'LIMIT', 0, back)
+    if #old > 0 then
+      call('ZREM', b.key, unpack(old))
+    end
+    if #old < back then
+      local young = call('ZRANGEBYSCORE', b.key, from, '+inf', 'LIMIT', 0, back - #old)
+      if #young > 0 then
+        call('ZREM', b.key, unpack(young))
+      end
+    end
+    return log_read(b) and 0 or 0
+  end
+
   return {
-    read = log_read, room = log_room, take = log_take, repair = log_repair, wait = log_wait, full = log_full,
+    read = log_read, room = log_room, take = log_take, settle = log_settle, repair = log_repair, wait = log_wait, full = log_full,
   }
 end

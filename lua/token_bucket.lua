@@ -31,14 +31,14 @@ local function token_bucket()
     end
     local tokens, ts = finite(raw[1]), finite(raw[2])
     b.exists = b.exists or raw[1] or raw[2]
-    if not tokens or not ts or tokens < 0 then
+    if not tokens or not ts then
       b.broken = b.exists
       tokens, ts = b.capacity, now
     elseif ts > now + AHEAD then
       b.broken = true
       ts = now
     end
-    b.tokens, b.ts = min(b.capacity, tokens), ts
+    b.tokens, b.ts = max(-b.capacity, min(b.capacity, tokens)), ts
   end
 
   local function balance(b)
@@ -60,6 +60,18 @@ local function token_bucket()
     store(b)
   end
 
+  -- settle(b, more) takes more than was taken, down to a debt of the capacity, or
+  -- gives back, and returns what the debt has no room for.
+  local function settle(b, more)
+    local left = balance(b) - more
+    local cut = max(0, ceil(-b.capacity - left - TINY))
+    if b.exists or more > cut then
+      b.tokens, b.ts = min(b.capacity, left + cut), max(b.ts, now)
+      store(b)
+    end
+    return cut
+  end
+
   local function wait(b, need)
     return bucket_wait(b.tokens, now - b.ts, b.refill, need)
   end
@@ -68,5 +80,5 @@ local function token_bucket()
     return wait(b, b.capacity)
   end
 
-  return { read = read, room = room, take = take, repair = store, wait = wait, full = full }
+  return { read = read, room = room, take = take, settle = settle, repair = store, wait = wait, full = full }
 end

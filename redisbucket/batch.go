@@ -171,13 +171,12 @@ func (w *waiter) decide(e *entry, granted *int64, states []limit.State) limit.De
 		own = min(own, 1)
 	}
 	*granted -= own
-	later := *granted * w.cost
-	decision := limit.Decision{Granted: own, Source: limit.SourceRedis, First: w.before(states[0], later)}
+	decision := limit.Decision{Granted: own, Source: limit.SourceRedis, First: w.before(states[0], *granted*w.costOf(0))}
 	if len(states) > 1 {
 		decision.Rest = make([]limit.State, len(states)-1)
 	}
 	for i := range decision.Rest {
-		decision.Rest[i] = w.before(states[i+1], later)
+		decision.Rest[i] = w.before(states[i+1], *granted*w.costOf(i+1))
 	}
 	return decision
 }
@@ -268,8 +267,9 @@ func (p *part) share() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		answers := e.first.answers()
-		e.share(granted[:answers], states[:e.keys])
-		granted, states = granted[answers:], states[e.keys:]
+		buckets := e.first.buckets()
+		e.share(granted[:answers], states[:buckets])
+		granted, states = granted[answers:], states[buckets:]
 	}
 }
 

@@ -155,6 +155,9 @@ func hostNear(asked, host, port string) string {
 // says that another one serves it, nothing was taken, and that one is asked, once.
 func (c *Client) takeBySlot(ctx context.Context, v *view, w *waiter) (limit.Decision, error) {
 	if !w.findSlot() {
+		if len(w.prices) > 0 {
+			return c.answer(w, errPricedApart)
+		}
 		return c.takeApart(ctx, w)
 	}
 	n := v.at(w.slot)

@@ -35,6 +35,7 @@ var (
 	errReplica       = errors.New("this Redis is a replica")
 	errNoSlots       = errors.New("the Redis Cluster says that nobody serves any slot")
 	errUnserved      = errors.New("nobody in the Redis Cluster serves this slot")
+	errPricedApart   = errors.New("buckets with costs or bans of their own are in several slots")
 	errUnknownMaster = errors.New("the sentinels know no master of this name")
 	errNoCluster     = errors.New("this Redis is no cluster")
 	errSentinel      = errors.New("this is a sentinel, and no Redis that keeps buckets")

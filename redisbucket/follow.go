@@ -234,7 +234,8 @@ func (c *Client) visit(ctx context.Context, endpoint address, use func(*redis.Cl
 	if err != nil {
 		return err
 	}
-	client := newConnection(c.options, endpoint, conn)
+	first := &hearing{Conn: conn}
+	client := newConnection(c.options, endpoint, first)
 	hangUp := func() {
 		_ = client.Close()
 		_ = conn.Close() // where the client has not taken it yet
@@ -242,7 +243,7 @@ func (c *Client) visit(ctx context.Context, endpoint address, use func(*redis.Cl
 	unhook := context.AfterFunc(ctx, hangUp)
 	defer hangUp()
 	defer unhook()
-	return use(client)
+	return first.explained(use(client))
 }
 
 // said is what one of several servers answered.

@@ -41,6 +41,15 @@ func appendKey(name []byte, prefix string, key limit.Key, algorithm limit.Algori
 	return append(name, algorithmSuffix(algorithm)...)
 }
 
+// banSuffix ends the key of a bucket's ban, which is that of the bucket whatever its
+// algorithm.
+const banSuffix = ":ban"
+
+// appendBanKey appends the Redis key of a bucket's ban.
+func appendBanKey(name []byte, prefix string, key limit.Key) []byte {
+	return append(appendKey(name, prefix, key, limit.TokenBucket), banSuffix...)
+}
+
 // keyText returns the Redis key of a bucket as a text.
 func keyText(prefix string, key limit.Key, algorithm limit.Algorithm) string {
 	return string(appendKey(nil, prefix, key, algorithm))

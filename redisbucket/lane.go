@@ -31,7 +31,8 @@ func (cs *connections) connect() (*lane, error) {
 	}
 	// The client logs in and asks who is there. From then on the connection is
 	// used without it: a decision is one write and one read.
-	client := newConnection(o, n.address, conn)
+	first := &hearing{Conn: conn}
+	client := newConnection(o, n.address, first)
 	l := &lane{conn: conn, set: set}
 	l.hangUp = func() {
 		_ = client.Close()
@@ -39,7 +40,7 @@ func (cs *connections) connect() (*lane, error) {
 	}
 	l.unhook = context.AfterFunc(cs.context, l.hangUp)
 	unbound := context.AfterFunc(ctx, l.hangUp)
-	err = n.greet(ctx, client.Conn())
+	err = first.explained(n.greet(ctx, client.Conn()))
 	if err == nil {
 		err = l.choose(n.address.db, o.DialTimeout)
 	}

@@ -104,5 +104,10 @@ func resetNames(prefix string, key limit.Key, apart bool) (groups [][]string) {
 		}
 		groups[len(groups)-1] = append(groups[len(groups)-1], name)
 	}
+	ban := string(appendBanKey(nil, prefix, key))
+	if apart {
+		return append(groups, []string{ban})
+	}
+	groups[0] = append(groups[0], ban)
 	return groups
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,10 +136,10 @@ func (p *part) command(verb, script any) []any {
 		for _, key := range e.first.keys {
 			keys = append(keys, string(key))
 		}
-		for k := 0; k < len(e.first.rules); k += e.first.together() {
-			word := appendRules(nil, e, e.first.rules[k:k+e.first.together()])
-			_, word, _ = bytes.Cut(word, []byte("\r\n"))
-			entries = append(entries, word[:len(word)-2])
+		for text := appendEntry(nil, e); len(text) > 0; {
+			head, rest, _ := bytes.Cut(text, []byte("\r\n"))
+			length, _ := strconv.Atoi(string(head[1:]))
+			entries, text = append(entries, rest[:length]), rest[length+2:]
 		}
 	}
 	return slices.Concat([]any{verb, script, len(keys)}, keys, entries)

@@ -213,6 +213,7 @@ func (r *run) finish() {
 	if r == nil {
 		return
 	}
+	r.senders.flush()
 	r.drain()
 	r.senders.end(r.node.notRunning())
 	r.end()

@@ -22,8 +22,14 @@ type waiter struct {
 	rules []limit.Rule
 	cost  int64
 	count int64
-	apart bool   // each key gives what it can, whatever the others can
-	hash  uint64 // of names
+	apart bool // each key gives what it can, whatever the others can
+	// prices are what is told of each key beside its rule; none where all cost the same
+	// and nobody is banned.
+	prices     []price
+	settling   *limit.Settlement // what is to be settled, and nobody waits for; nil: a Take
+	redirected bool              // a settlement was sent on, which it is once
+
+	hash uint64 // of names
 
 	slot   uint16 // in a cluster: of the keys
 	asking bool   // a redirect sent it to where it is
@@ -54,16 +60,73 @@ func newWaiter() *waiter { return &waiter{answered: make(chan stage, 1)} }
 
 // ask fills the waiter with a request.
 func (w *waiter) ask(prefix string, req *limit.Request) {
-	w.names, w.keys, w.rules = w.names[:0], w.keys[:0], w.rules[:0]
+	w.names, w.keys, w.rules, w.prices = w.names[:0], w.keys[:0], w.rules[:0], w.prices[:0]
+	uniform := req.Uniform()
 	for i := range req.Buckets {
 		bucket := &req.Buckets[i]
-		begin := len(w.names)
-		w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
-		w.keys = append(w.keys, w.names[begin:])
-		w.rules = append(w.rules, bucket.Rule)
+		w.key(prefix, bucket)
+		if !uniform {
+			w.prices = append(w.prices, price{cost: req.CostOf(i)})
+			if !req.Splits() { // a shadow bans nobody
+				w.ban(prefix, bucket, 1)
+			}
+		}
 	}
 	w.apart = req.Splits()
 	w.renew(req.Cost, req.Count)
+}
+
+// key adds a bucket.
+func (w *waiter) key(prefix string, bucket *limit.Bucket) {
+	begin := len(w.names)
+	w.names = appendKey(w.names, prefix, bucket.Key, bucket.Rule.Algorithm)
+	w.keys = append(w.keys, w.names[begin:])
+	w.rules = append(w.rules, bucket.Rule)
+}
+
+// ban adds the key of the bucket's ban, where it has one, which is told of a number.
+func (w *waiter) ban(prefix string, bucket *limit.Bucket, number int64) {
+	if bucket.Ban <= 0 {
+		return
+	}
+	begin := len(w.names)
+	w.names = appendBanKey(w.names, prefix, bucket.Key)
+	w.keys = append(w.keys, w.names[begin:])
+	w.rules = append(w.rules, bucket.Rule)
+	w.prices = append(w.prices, price{cost: number, ban: bucket.Ban, settled: bucket.Settles, unit: max(1, bucket.Cost)})
+}
+
+// buckets is how many buckets the waiter asks for; the other keys are bans.
+func (w *waiter) buckets() int {
+	n := len(w.keys)
+	for i := range w.prices {
+		if w.prices[i].ban > 0 {
+			n--
+		}
+	}
+	return n
+}
+
+// costOf is what one unit takes from bucket i.
+func (w *waiter) costOf(i int) int64 {
+	for k := range w.prices {
+		if w.prices[k].ban > 0 {
+			continue
+		}
+		if i == 0 {
+			return w.prices[k].cost
+		}
+		i--
+	}
+	return w.cost
+}
+
+// price is what the script is told of a key where not all of an entry are alike.
+type price struct {
+	cost    int64         // of one unit; of a settlement, the difference
+	ban     time.Duration // of the key of a ban: its length; 0: the key is a bucket's
+	settled bool          // whether settlements begin the ban
+	unit    int64         // what one unit of its bucket costs at the start
 }
 
 // together is how many of the keys the script decides about at once: all or, where
@@ -88,7 +151,7 @@ func (w *waiter) add(name []byte, rule limit.Rule) {
 
 // renew makes the waiter ready to ask for so much.
 func (w *waiter) renew(cost, count int64) {
-	w.cost, w.count = cost, count
+	w.cost, w.count, w.settling = cost, count, nil
 	w.slot, w.asking = 0, false
 	w.stage, w.decision, w.err = stageQueued, limit.Decision{}, nil
 }
@@ -112,6 +175,9 @@ func (w *waiter) patience() time.Duration { return w.deadline.Sub(w.arrived) }
 // weight is what an entry for it alone weighs in a call.
 func (w *waiter) weight() int64 {
 	fixed, perUnit := weigh(w.rules)
+	if w.settling != nil {
+		return fixed + (perUnit*max(0, -w.settling.More())+1)/2
+	}
 	return fixed + (perUnit*w.cost*max(w.count, 1)+1)/2
 }
 
@@ -121,8 +187,8 @@ func (w *waiter) early() bool { return w.deadline.Before(w.latest) }
 // same reports whether another one asks for the same, so that one entry can ask
 // for both.
 func (w *waiter) same(other *waiter) bool {
-	return w.hash == other.hash && w.cost == other.cost && w.apart == other.apart && w.asking == other.asking && len(w.keys) == len(other.keys) &&
-		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules)
+	return w.hash == other.hash && w.cost == other.cost && w.settling == nil && other.settling == nil && w.apart == other.apart && w.asking == other.asking && len(w.keys) == len(other.keys) &&
+		bytes.Equal(w.names, other.names) && slices.Equal(w.rules, other.rules) && slices.Equal(w.prices, other.prices)
 }
 
 // hashWith sets the hash by which waiters that ask for the same find each other.
@@ -304,13 +370,18 @@ func (s *senders) hand(each func(visit func(*waiter))) {
 	s.mu.Lock()
 	each(func(w *waiter) {
 		if w.stage == stageSent {
-			s.deadlines.remove(w)
+			if w.settling == nil {
+				s.deadlines.remove(w)
+			}
 			w.stage = stageAnswered
 		}
 	})
 	s.mu.Unlock()
 	each(func(w *waiter) {
-		if w.stage == stageAnswered {
+		switch {
+		case w.settling != nil:
+			s.node.client.settled(w, w.err)
+		case w.stage == stageAnswered:
 			w.answered <- stageAnswered
 		}
 	})

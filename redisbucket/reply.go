@@ -70,10 +70,20 @@ func (p *part) decodeEntry(e *entry, data []byte) (rest []byte, err error) {
 		var ok bool
 		if k%w.together() == 0 {
 			var granted int64
-			if granted, data, ok = number(data, ':'); !ok || granted < 0 || granted > e.count {
-				return nil, fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, e.count)
+			most := e.count
+			if w.settling != nil {
+				most = max(0, w.settling.More())
+			}
+			if granted, data, ok = number(data, ':'); !ok || granted < 0 || granted > most {
+				return nil, fmt.Errorf("%w: the number granted is not from 0 to %d", errReply, most)
 			}
 			p.granted = append(p.granted, granted)
+		}
+		if len(w.prices) > 0 && w.prices[k].ban > 0 {
+			if data, ok = decodeBan(&p.states[len(p.states)-1], data, w.settling != nil); !ok {
+				return nil, fmt.Errorf("%w: the ban of bucket %d of an entry is out of bounds", errReply, k)
+			}
+			continue
 		}
 		var state limit.State
 		if data, ok = decodeState(&state, data, w.rules[k].Capacity); !ok {
@@ -101,6 +111,26 @@ func decodeState(state *limit.State, data []byte, capacity int64) (rest []byte, 
 	state.ResetAfter = time.Duration(reset) * time.Millisecond
 	if retry == -1 {
 		state.RetryAfter = limit.Never
+	}
+	return data, true
+}
+
+// decodeBan reads rest_ms, begun and reset_after_ms into the state of the bucket before
+// it. A settlement tells only of a ban that it has begun.
+func decodeBan(state *limit.State, data []byte, settles bool) (rest []byte, ok bool) {
+	var values [3]int64
+	for i := range values {
+		if values[i], data, ok = number(data, ':'); !ok {
+			return nil, false
+		}
+	}
+	left, begun := values[0], values[1]
+	if left < 0 || left > limit.MaxBan.Milliseconds() || begun < 0 || begun > 1 {
+		return nil, false
+	}
+	if left > 0 && (!settles || begun == 1) {
+		state.Banned = time.Duration(left) * time.Millisecond
+		state.RetryAfter = max(state.RetryAfter, state.Banned)
 	}
 	return data, true
 }

@@ -37,6 +37,7 @@ type senders struct {
 	queue     chain
 	waiting   int // how long the queue is
 	deadlines deadlines
+	owed      owed
 	busy      int // places taken, by senders and by callers
 	pace      pace
 	ended     error // why nobody is taken in any more
@@ -53,6 +54,8 @@ func newSenders(r *run) *senders {
 	s.wake = make(chan struct{}, bounds.most)
 	s.deadlines.timer = time.AfterFunc(time.Hour, s.expire)
 	s.deadlines.timer.Stop()
+	s.owed.timer = time.AfterFunc(time.Hour, s.settleNow)
+	s.owed.timer.Stop()
 	return s
 }
 
@@ -78,6 +81,7 @@ func (s *senders) end(err error) {
 	s.ended = err
 	s.mu.Unlock()
 	s.turnAway(err, everyone)
+	s.lose(err)
 }
 
 // underWay reports whether a call is being made.
@@ -152,7 +156,7 @@ func (s *senders) enter(ctx context.Context, w *waiter, probe bool) (place bool,
 
 // give gives a sender a place, where there is one and someone waits.
 func (s *senders) give() {
-	if s.queue.first != nil && s.busy < s.pace.places && s.ended == nil {
+	if (s.queue.first != nil || s.owed.due) && s.busy < s.pace.places && s.ended == nil {
 		s.busy++
 		s.wake <- struct{}{}
 	}
@@ -162,11 +166,13 @@ func (s *senders) give() {
 func (s *senders) stay() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queue.first == nil || s.busy > s.pace.places || s.ended != nil {
+	if s.queue.first == nil && !s.owed.due || s.busy > s.pace.places || s.ended != nil {
 		s.busy--
 		return false
 	}
-	s.pace.waited(time.Since(s.queue.first.arrived))
+	if s.queue.first != nil {
+		s.pace.waited(time.Since(s.queue.first.arrived))
+	}
 	return true
 }
 
@@ -226,6 +232,7 @@ func (s *senders) unsent(ctx context.Context, l *lane, err error, own *waiter) e
 	}
 	if own == nil {
 		s.turnAway(errWait, tooLate(time.Now()))
+		s.postpone()
 	}
 	return err
 }
@@ -239,13 +246,15 @@ func (s *senders) oldest(own *waiter) (arrived, deadline time.Time, ok bool) {
 	}
 	if !s.node.circuit.closed() {
 		s.turnAway(errOpen, everyone)
+		s.lose(errOpen)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.queue.first; w != nil {
 		return w.arrived, w.deadline, true
 	}
-	return arrived, deadline, false
+	now := time.Now()
+	return now, now.Add(s.settleTime()), s.owed.due
 }
 
 // yield lets others go first who are about to ask: where the oldest has time for
@@ -301,19 +310,42 @@ func (s *senders) load(c *call, own *waiter) bool {
 				return
 			}
 			if own == nil {
-				c.deadline = later(c.deadline, w.latest, now.Add(like))
+				c.deadline = later(c.deadline, w.end(now, like))
 			}
 			c.batch.add(w)
 		})
 	}
 	s.hand(away.each)
+	owed := s.takeOwed(c.batch.weight)
+	owed.each(func(w *waiter) {
+		w.cost = w.age(now)
+		c.batch.add(w)
+	})
+	if c.deadline.IsZero() {
+		c.deadline = now.Add(s.settleTime())
+	}
 	company := s.company.Load()
 	s.company.Store(company + (int64(c.batch.waiters)*companyOne-company)/meanOver)
 	return len(c.batch.entries) > 0
 }
 
+// settleTime is what a call has that only settles: what a request waits for.
+func (s *senders) settleTime() time.Duration {
+	return max(settleTimeout, time.Duration(s.node.patience.Load()))
+}
+
 // later returns the latest of times.
 func later(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// end is when a sender's call for the waiter ends. One that has hardly waited is told
+// after the breaker has been, so that nobody asks a Redis in between that has just
+// failed; one that has waited ends before the call.
+func (w *waiter) end(now time.Time, like time.Duration) time.Time {
+	if now.Sub(w.arrived) < like/8 {
+		return w.latest.Add(-like / 64)
+	}
+	return now.Add(like)
+}
 
 // alike reports whether those who have so much time may share a call: its end is
 // one for all of them.

@@ -204,7 +204,7 @@ func (k EventKind) String() string {
 	case BreakerClosed:
 		return "redis breaker closed"
 	case VersionTooOld:
-		return "redis version is too old"
+		return "redis version is too old: 6.2 or newer, or Valkey, is needed"
 	case EvictingPolicy:
 		return "redis may evict rate limits"
 	case Unreached:

@@ -223,10 +223,38 @@ func appendCommand(out []byte, words ...string) []byte {
 func appendEntry(out []byte, e *entry) []byte {
 	w := e.first
 	for k := 0; k < len(w.rules); k += w.together() {
-		out = appendRules(out, e, w.rules[k:k+w.together()])
+		if len(w.prices) > 0 {
+			out = appendPriced(out, e, k, k+w.together())
+		} else {
+			out = appendRules(out, e, w.rules[k:k+w.together()])
+		}
 	}
 	return out
 }
+
+// appendPriced appends the word about keys that do not all cost the same, or have bans.
+func appendPriced(out []byte, e *entry, from, to int) []byte {
+	w := e.first
+	out = appendLength(out, '$', 8*(3+5*(to-from)))
+	out = appendNumbers(out, -float64(to-from), float64(w.cost), float64(e.count))
+	for k := from; k < to; k++ {
+		rule, p := &w.rules[k], &w.prices[k]
+		if p.ban > 0 {
+			settled := 0.0
+			if p.settled {
+				settled = 1
+			}
+			out = appendNumbers(out, banKind, float64(p.ban.Milliseconds()), settled, float64(p.unit), float64(p.cost))
+			continue
+		}
+		algorithm := max(rule.Algorithm, limit.TokenBucket)
+		out = appendNumbers(out, float64(algorithm), float64(rule.Capacity), rule.Refill, float64(rule.WindowMillis), float64(p.cost))
+	}
+	return append(out, "\r\n"...)
+}
+
+// banKind is the number of a ban's key in the script's protocol.
+const banKind = 6
 
 // appendRules appends the word about keys that the script decides together, in the
 // layout of the header of take.lua.

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -95,6 +96,7 @@ func (c *counter) admit(set *counterSet, key limit.Key, units int64) bool {
 			return true
 		}
 	}
+	key.Tenant = strings.Clone(key.Tenant) // it may be a part of a request's buffer
 	made := &counted{key: key}
 	made.units.Store(units)
 	if before := set.slots[least].Swap(made); before != nil {

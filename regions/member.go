@@ -68,7 +68,7 @@ func (m *member) start(share Share) {
 // read, and the shares count from before the gateway was seen.
 func (m *member) poll(ctx context.Context) (changed bool, err error) {
 	began := m.now()
-	if m.known != m.acked && began.Sub(m.adopted) >= m.drain {
+	if m.owes() && began.Sub(m.adopted) >= m.drain {
 		m.acked = m.known
 	}
 	err = m.reader.Announce(ctx, Gateway{ID: m.id, Region: m.region, Acked: m.acked, Valid: m.valid})
@@ -90,6 +90,9 @@ func (m *member) poll(ctx context.Context) (changed bool, err error) {
 	m.known, m.adopted = view.Version, m.now()
 	return true, nil
 }
+
+// owes reports whether what was read last is not acknowledged yet.
+func (m *member) owes() bool { return m.known != m.acked }
 
 // lapse reports whether the shares are too old to count, and whether that is news.
 func (m *member) lapse() (lapsed, news bool) {

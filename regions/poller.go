@@ -47,13 +47,12 @@ func (p *poller) run(ctx context.Context) {
 	p.restore(ctx)
 	p.reported = p.source.member.now()
 	for {
-		changed := p.poll(ctx)
+		p.poll(ctx)
 		if p.failures == 0 && p.work(ctx) {
-			// A region that is the first has its shares from its own job.
-			changed = p.poll(ctx) || changed
+			p.poll(ctx) // a region that is the first has its shares from its own job
 		}
 		p.tried()
-		if !p.wait(ctx, changed) {
+		if !p.wait(ctx) {
 			break
 		}
 	}
@@ -69,18 +68,8 @@ func (p *poller) refresh() {
 }
 
 // wait returns false when ctx ended.
-func (p *poller) wait(ctx context.Context, changed bool) bool {
-	most := min(p.settings.Refresh, p.source.member.valid/4)
-	switch {
-	case p.failures > 0:
-		most = min(most, firstBackoff<<min(p.failures-1, 4))
-	case changed:
-		// What was read is acknowledged as soon as nothing older is in use.
-		most = min(most, p.source.member.drain)
-	case p.source.Shares().all <= Unknown:
-		most = min(most, joinPoll)
-	}
-	timer := time.NewTimer(most - time.Duration(rand.Float64()*0.2*float64(most)) + 10*time.Millisecond) //nolint:gosec // jitter is no secret
+func (p *poller) wait(ctx context.Context) bool {
+	timer := time.NewTimer(p.pause(rand.Float64())) //nolint:gosec // jitter is no secret
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -91,20 +80,39 @@ func (p *poller) wait(ctx context.Context, changed bool) bool {
 	}
 }
 
+// pause is how long after a look the next one is. Chance, from 0 to below 1, keeps
+// gateways from looking in step.
+func (p *poller) pause(chance float64) time.Duration {
+	member := &p.source.member
+	most := min(p.settings.Refresh, member.valid/4)
+	switch {
+	case p.failures > 0:
+		most = min(most, firstBackoff<<min(p.failures-1, 4))
+	case member.owes():
+		// What was read is acknowledged as soon as nothing older is in use, and no
+		// sooner: a look before that would leave it to the one after.
+		most = min(most, member.drain-member.now().Sub(member.adopted))
+		return max(0, most) + 10*time.Millisecond
+	case p.source.Shares().all <= Unknown:
+		most = min(most, joinPoll)
+	}
+	return most - time.Duration(chance*0.2*float64(most)) + 10*time.Millisecond
+}
+
 // poll asks for the shares once and tells how it went.
-func (p *poller) poll(ctx context.Context) (changed bool) {
+func (p *poller) poll(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	changed, err := p.source.member.poll(bounded)
 	if ctx.Err() != nil {
-		return false
+		return
 	}
 	news := p.source.noteFault(err)
 	lapsed, lapse := p.source.member.lapse()
 	if err != nil {
 		p.failures++
 		p.failed(err, news, lapsed && lapse)
-		return false
+		return
 	}
 	if p.failures > 0 {
 		p.observe(Event{Kind: EventRecovered})
@@ -117,7 +125,6 @@ func (p *poller) poll(ctx context.Context) (changed bool) {
 		}
 		p.keep(ctx)
 	}
-	return changed
 }
 
 // failed tells of a failure, and of what that means for requests.

@@ -27,7 +27,7 @@ func fill(size int) *Snapshot {
 func TestFindDoesNotAllocate(t *testing.T) {
 	table, static := fill(1000), fill(10)
 	for _, tenant := range []string{"tenant-0000000000000100", "unknown", Guest, ""} {
-		require.Zero(t, testing.AllocsPerRun(100, func() { Find(tenant, "route-0", table, static) }))
+		require.Zero(t, testing.AllocsPerRun(100, func() { Find(tenant, "", "route-0", table, static) }))
 	}
 }
 
@@ -48,7 +48,7 @@ func BenchmarkFind(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				_, found := Find(tenants[i%1024], routes[i%1024], table, static)
+				_, found := Find(tenants[i%1024], "", routes[i%1024], table, static)
 				if found != (name == "hit") {
 					b.Fatal(tenants[i%1024], routes[i%1024])
 				}

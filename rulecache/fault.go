@@ -3,6 +3,7 @@ package rulecache
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -31,9 +32,12 @@ func (o Options) redact(err error) fault {
 	if !found || answer.Code != pg.NoTable {
 		return pg.Describe(err)
 	}
-	flag := ""
-	if o.table() != DefaultTable {
-		flag = " --table " + quoteShell(o.table())
+	table, flag := o.table(), ""
+	switch _, last, _ := strings.Cut("."+o.Tenants, "."); {
+	case o.Tenants != "" && strings.Contains(answer.Message, last):
+		table, flag = o.Tenants, " --tenants "+quoteShell(o.Tenants)
+	case table != DefaultTable:
+		flag = " --table " + quoteShell(table)
 	}
-	return fault(fmt.Sprintf("the table %s does not exist: the SQL that `caddy rate-limit schema%s` prints makes it (SQLSTATE %s)", o.table(), flag, pg.NoTable))
+	return fault(fmt.Sprintf("the table %s does not exist: the SQL that `caddy rate-limit schema%s` prints makes it (SQLSTATE %s)", table, flag, pg.NoTable))
 }

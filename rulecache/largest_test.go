@@ -2,7 +2,6 @@ package rulecache
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -13,13 +12,10 @@ import (
 )
 
 // TestD7LargestTable loads as many rules as max_rules may allow, keeps them, and
-// finds them again. It works with 20,000 rules, and with RATELIMIT_MILLION=1 with
-// ten million, which takes some minutes and much memory:
-//
-//	RATELIMIT_MILLION=1 go test -run TestD7LargestTable -v ./rulecache
+// finds them again: 20,000, or in full ten million, which needs much memory.
 func TestD7LargestTable(t *testing.T) {
 	size, patience := 20_000, time.Minute
-	if os.Getenv("RATELIMIT_MILLION") != "" {
+	if servertest.Thorough(t, "ten million rules instead of 20,000") {
 		size, patience = MaxMaxRules, 10*time.Minute
 	}
 	server := servertest.Postgres(t)

@@ -2,7 +2,6 @@ package rulecache
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +28,10 @@ type reading struct {
 	maxRules int
 	// known is the mark of the table when it was last read.
 	known string
+	// tenants is the name of the table of tenants as SQL can hold it; "" for none.
+	tenants string
+	// knownTenants is the mark of that table when it was last read.
+	knownTenants string
 }
 
 // result is what a reading found.
@@ -38,6 +41,10 @@ type result struct {
 	rules *builder
 	// mark is a digest of the table as it was read.
 	mark string
+	// members are the tenants read; nil where their table has not changed, or is none.
+	members *memberBuilder
+	// memberMark is a digest of the table of tenants as it was read.
+	memberMark string
 }
 
 // description is what the catalog tells of the table and its server.
@@ -50,6 +57,8 @@ type description struct {
 	announced bool
 	// keyed tells that no two rows have the same id.
 	keyed bool
+	// memberColumns are those of the table of tenants.
+	memberColumns []string
 }
 
 // read loads the table unless it has not changed since the mark was taken.
@@ -64,7 +73,7 @@ func (r reading) read(ctx context.Context, s *pg.Session) (found result, err err
 // row that row security hides is an error, too. It takes no longer for a large
 // table, and asks in one message, because a pooler may give each another session.
 func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Duration) (found description, err error) {
-	sql := "SET LOCAL row_security = off; SELECT pg_backend_pid(), pg_is_in_recovery(), " + r.announced() + ", " + r.keyed() +
+	sql := "SET LOCAL row_security = off; SELECT pg_backend_pid(), pg_is_in_recovery(), " + r.announced(r.table) + ", " + r.keyed() +
 		"; SELECT * FROM " + r.table + " LIMIT 0"
 	found.columns, err = s.Columns(ctx, sql, patience, func(values [][]byte) {
 		found.pooled = string(values[0]) != strconv.FormatUint(uint64(s.Conn.PID()), 10)
@@ -81,7 +90,22 @@ func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Dura
 			return found, fault("the table has no column " + name)
 		}
 	}
-	return found, nil
+	if r.tenants != "" {
+		err = r.describeTenants(ctx, s, patience, &found)
+	}
+	return found, err
+}
+
+// describeTenants asks the same of the table of tenants.
+func (r reading) describeTenants(ctx context.Context, s *pg.Session, patience time.Duration, found *description) (err error) {
+	sql := "SET LOCAL row_security = off; SELECT " + r.announced(r.tenants) + "; SELECT * FROM " + r.tenants + " LIMIT 0"
+	found.memberColumns, err = s.Columns(ctx, sql, patience, func(values [][]byte) {
+		found.announced = found.announced && string(values[0]) == "t"
+	})
+	if err == nil && !slices.Contains(found.memberColumns, memberColumns()[columnMember]) {
+		err = fault("the table of tenants has no column " + memberColumns()[columnMember])
+	}
+	return err
 }
 
 // announced is SQL that tells whether enabled triggers of ours notify the channel
@@ -89,7 +113,7 @@ func (r reading) describe(ctx context.Context, s *pg.Session, patience time.Dura
 // logical replication applies fires only those that are always enabled, of the first
 // three only those for each row, and it notifies nobody before PostgreSQL 15. Writes
 // to a partition or a child pass by the triggers of its parent.
-func (r reading) announced() string {
+func (r reading) announced(table string) string {
 	if r.channel == "" {
 		return "FALSE"
 	}
@@ -101,7 +125,7 @@ func (r reading) announced() string {
 	CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_subscription_rel WHERE srrelid = c.oid) AS replicated) s
 	LEFT JOIN pg_trigger ON tgrelid = c.oid AND left(tgname, 17) = 'rate_limit_notify' AND tgattr::text = '' AND tgqual IS NULL
 		AND tgargs = convert_to(` + quoteLiteral(r.channel) + `, getdatabaseencoding()) || decode('00', 'hex')
-	WHERE c.oid = ` + quoteLiteral(r.table) + `::regclass GROUP BY c.relkind, c.relhassubclass)`
+	WHERE c.oid = ` + quoteLiteral(table) + `::regclass GROUP BY c.relkind, c.relhassubclass)`
 }
 
 // keyed is SQL that tells whether an index holds that ids are unique.
@@ -112,94 +136,63 @@ func (r reading) keyed() string {
 		AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = indrelid))`
 }
 
-// load reads a digest of the table and, where that is another than the one that is
+// load reads a digest of each table and, where that is another than the one that is
 // known, its rows: in one message, so that every pooling mode passes it on, and of
-// one snapshot, so that the mark is that of the rows.
+// one snapshot, so that the mark is that of the rows, and rules and tenants fit.
 func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
-	used := r.used(found.columns)
-	prefix := strings.Join(used, ",") + " "
-	known, _ := strings.CutPrefix(r.known, prefix)
+	sheets := r.sheets(found)
 	sql := []string{
 		"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 		"SET LOCAL row_security = off",
 		"SET LOCAL extra_float_digits = 3", // every digit, whatever the role's setting
-		r.digest(used, known),
-		r.rows(used, found.keyed),
-		"COMMIT",
 	}
-	const digest, rows = 3, 4
-	var rules *builder
-	count, seen := 0, 0
+	first := len(sql)
+	for _, sheet := range sheets {
+		sql = append(sql, sheet.digest(), sheet.rows())
+	}
+	sql = append(sql, "COMMIT")
 	patience := answerTimeout + time.Duration(r.maxRules)*answerTimePerRule
 	err := s.Query(ctx, strings.Join(sql, "; "), patience, func(statement int, values [][]byte) {
-		switch statement {
-		case digest:
-			count, _ = strconv.Atoi(string(values[0]))
-			found.mark = prefix + string(values[1])
-			if string(values[2]) == "true" {
-				rules = newBuilder(count)
-			}
-		case rows:
-			seen++
-			rules.add((*row)(values))
+		sheet := sheets[(statement-first)/2]
+		if (statement-first)%2 == 0 {
+			sheet.begin(values)
+		} else {
+			sheet.seen++
+			sheet.add(values)
 		}
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case count > r.maxRules:
-		return fault(fmt.Sprintf("the table has more than max_rules (%d) rows", r.maxRules))
-	case rules != nil && seen != count:
-		return fault("the view gives other rows each time")
 	}
-	found.rules = rules
+	for _, sheet := range sheets {
+		if err := sheet.check(); err != nil {
+			return err
+		}
+	}
+	found.mark = sheets[0].mark
+	if len(sheets) > 1 {
+		found.memberMark = sheets[1].mark
+	}
 	return nil
 }
 
-// used returns the columns of a rule that the table has.
-func (r reading) used(columns []string) []string {
-	var used []string
-	for _, name := range columnNames() {
-		if slices.Contains(columns, name) {
-			used = append(used, name)
-		}
+// sheets are the tables that are read, that of rules first.
+func (r reading) sheets(found *result) []*sheet {
+	known := columnNames()
+	rules := &sheet{what: "table", setting: "rules", table: r.table, columns: known[:], most: r.maxRules}
+	rules.order(found.columns, r.known, found.keyed)
+	rules.make = func(size int) func(values [][]byte) {
+		found.rules = newBuilder(size)
+		return func(values [][]byte) { found.rules.add((*row)(values)) }
 	}
-	return used
-}
-
-// digest counts the rows and sums up hashes of them, so that it needs no order
-// and sees every change, whatever its time or transaction. It looks no further than
-// one row behind those that are allowed. Last it tells, also to the statement that
-// follows, whether the rows are to be read.
-func (r reading) digest(used []string, known string) string {
-	return `SELECT count, mark, set_config('caddy_rate_limit.read', (count <= ` + strconv.Itoa(r.maxRules) +
-		` AND mark <> ` + quoteLiteral(known) + `)::text, TRUE)
-	FROM (SELECT count(*), count(*) || ' ' || coalesce(sum(hash), 0) AS mark
-		FROM (SELECT hashtextextended(ROW(` + strings.Join(used, ", ") + `)::text, 0) AS hash
-			FROM ` + r.table + ` LIMIT ` + strconv.Itoa(r.maxRules+1) + `) hashes) digest`
-}
-
-// rows asks for the rows in the same order on every gateway: that of their ids, which
-// costs little where an index has them, and where those do not tell the rows apart,
-// of all values. Texts are cut behind the longest that can be right, so that memory is
-// bounded.
-func (r reading) rows(used []string, keyed bool) string {
-	var wanted []string
-	for _, name := range columnNames() {
-		if slices.Contains(used, name) {
-			wanted = append(wanted, "left("+name+"::text, "+strconv.Itoa(maxNameLength+1)+")")
-		} else {
-			wanted = append(wanted, "NULL")
-		}
+	if r.tenants == "" {
+		return []*sheet{rules}
 	}
-	id := columnNames()[columnID]
-	order := `ROW(` + strings.Join(used, ", ") + `)::text COLLATE "C"`
-	switch {
-	case keyed:
-		order = id
-	case used[0] == id:
-		order = id + ", " + order
+	tenants := &sheet{what: "table of tenants", setting: "tenants", table: r.tenants, columns: memberColumns(), most: r.maxRules}
+	tenants.order(found.memberColumns, r.knownTenants, false)
+	tenants.make = func(size int) func(values [][]byte) {
+		found.members = newMemberBuilder(size)
+		return found.members.add
 	}
-	return "SELECT " + strings.Join(wanted, ", ") + " FROM " + r.table +
-		" WHERE current_setting('caddy_rate_limit.read') = 'true' ORDER BY " + order + " LIMIT " + strconv.Itoa(r.maxRules)
+	return []*sheet{rules, tenants}
 }

@@ -35,6 +35,10 @@ type Options struct {
 	// a dot. Names are taken as they are: upper case stays upper case.
 	// Default: rate_limit_rule.
 	Table string
+
+	// Tenants is the table or view that says which tenants have a plan and which are
+	// blocked, named like Table. Default: none is read.
+	Tenants string
 }
 
 // Validate reports what is wrong with o. It opens no connection. An error names
@@ -42,6 +46,9 @@ type Options struct {
 func (o Options) Validate() error {
 	if _, err := o.address().Config(); err != nil {
 		return fmt.Errorf("rules address: %w", err)
+	}
+	if _, err := o.tenantsIdentifier(); err != nil {
+		return err
 	}
 	_, err := o.identifier()
 	return err
@@ -51,7 +58,7 @@ func (o Options) Validate() error {
 // table. It is equal for options that talk to the same, and gives away nothing of
 // the DSN.
 func (o Options) PoolKey() string {
-	sum := sha256.Sum256([]byte(o.DSN + "\x00" + o.table()))
+	sum := sha256.Sum256([]byte(o.DSN + "\x00" + o.tables()))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -63,7 +70,7 @@ func (o Options) StoreKey() string {
 	if identity == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(identity + "\x00" + o.table()))
+	sum := sha256.Sum256([]byte(identity + "\x00" + o.tables()))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -76,15 +83,34 @@ func (o Options) table() string {
 	return o.Table
 }
 
-// identifier returns the table in the form in which SQL can hold it.
-func (o Options) identifier() (string, error) {
-	parts := strings.Split(o.table(), ".")
+// tables names the tables that are read. Without one of tenants it is the name of
+// that of rules, as it was before there were others.
+func (o Options) tables() string {
+	if o.Tenants == "" {
+		return o.table()
+	}
+	return o.table() + "\x00" + o.Tenants
+}
+
+// identifier returns the table of rules in the form in which SQL can hold it.
+func (o Options) identifier() (string, error) { return identifier("table", o.table()) }
+
+// tenantsIdentifier returns the table of tenants in that form; "" where there is none.
+func (o Options) tenantsIdentifier() (string, error) {
+	if o.Tenants == "" {
+		return "", nil
+	}
+	return identifier("tenants", o.Tenants)
+}
+
+func identifier(option, name string) (string, error) {
+	parts := strings.Split(name, ".")
 	if len(parts) > 2 {
-		return "", errors.New("table may have one dot, between the schema and the table")
+		return "", fmt.Errorf("%s may have one dot, between the schema and the table", option)
 	}
 	for _, part := range parts {
 		if err := checkIdentifier(part); err != nil {
-			return "", fmt.Errorf("table: %w", err)
+			return "", fmt.Errorf("%s: %w", option, err)
 		}
 	}
 	return pgx.Identifier(parts).Sanitize(), nil

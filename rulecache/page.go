@@ -97,25 +97,19 @@ type Candidate struct {
 	Layer int
 }
 
-// Candidates returns the places where Find looks for the rule of a tenant on a
-// route in so many layers, in its order: the first that holds a rule counts.
-func Candidates(tenant, route string, layers int) []Candidate {
-	pairs := pairsFor(tenant, route)
-	list := make([]Candidate, 0, len(pairs)*layers)
-	for _, pair := range pairs {
-		for layer := range layers {
-			list = append(list, Candidate{Pair: pair, Layer: layer})
+// Candidates returns the places where Find looks for the rule of a tenant with a
+// plan on a route in so many layers, in its order: the first that holds a rule counts.
+func Candidates(tenant, plan, route string, layers int) []Candidate {
+	var list []Candidate
+	for _, name := range [...]string{tenant, plan, Wildcard} {
+		if name == "" {
+			continue
+		}
+		for _, route := range [...]string{route, Wildcard} {
+			for layer := range layers {
+				list = append(list, Candidate{Pair: Pair{name, route}, Layer: layer})
+			}
 		}
 	}
 	return list
-}
-
-// pairsFor returns the pairs whose rules may count, the first one first. A tenant
-// of "" has no rows of its own.
-func pairsFor(tenant, route string) []Pair {
-	pairs := []Pair{{tenant, route}, {tenant, Wildcard}, {Wildcard, route}, {Wildcard, Wildcard}}
-	if tenant == "" {
-		return pairs[2:]
-	}
-	return pairs
 }

@@ -104,10 +104,10 @@ func TestCandidatesAreWhereFindLooks(t *testing.T) {
 			layers[i] = snapshot(t, entries...)
 		}
 		for _, tenant := range []string{"t1", "t3", Guest, ""} {
-			want, wanted := Find(tenant, "a", layers...)
+			want, wanted := Find(tenant, "", "a", layers...)
 			var got limit.Rule
 			found := false
-			for _, c := range Candidates(tenant, "a", len(layers)) {
+			for _, c := range Candidates(tenant, "", "a", len(layers)) {
 				if got, found = layers[c.Layer].Get(c.Tenant, c.Route); found {
 					break
 				}

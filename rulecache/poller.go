@@ -51,13 +51,14 @@ type poller struct {
 	unkept  atomic.Bool
 	proved  chan time.Time
 
-	pace     pace
-	keeper   keeper
-	mark     string
-	changed  time.Time // when a change became known that was not read yet; or zero
-	listener *listener
-	pollOnly fault
-	stored   *storedRead // of this run; nil where the store was not asked
+	pace       pace
+	keeper     keeper
+	mark       string
+	memberMark string
+	changed    time.Time // when a change became known that was not read yet; or zero
+	listener   *listener
+	pollOnly   fault
+	stored     *storedRead // of this run; nil where the store was not asked
 
 	observing sync.Mutex
 }
@@ -217,7 +218,7 @@ func (p *poller) read(ctx context.Context, forced bool) (result, error) {
 	defer s.Close()
 	r := p.reading()
 	if !forced {
-		r.known = p.mark
+		r.known, r.knownTenants = p.mark, p.memberMark
 	}
 	return r.read(ctx, s)
 }
@@ -225,7 +226,8 @@ func (p *poller) read(ctx context.Context, forced bool) (result, error) {
 // reading says what to read under the settings in force.
 func (p *poller) reading() reading {
 	table, _ := p.options.identifier() // checked when the Source was made
-	return reading{table: table, maxRules: p.source.settings().MaxRules}
+	tenants, _ := p.options.tenantsIdentifier()
+	return reading{table: table, tenants: tenants, maxRules: p.source.settings().MaxRules}
 }
 
 // dialing says how to connect under the settings in force.
@@ -246,8 +248,8 @@ func (p *poller) report(found result, err error, took time.Duration) {
 		// A standby was promoted, or the pooler is gone: wait listens again.
 		p.setPollOnly("")
 	}
-	changed := found.rules != nil && p.publish(found.rules)
-	p.mark = found.mark
+	changed := (found.rules != nil || found.members != nil) && p.publish(found)
+	p.mark, p.memberMark = found.mark, found.memberMark
 	if p.source.succeeded(p.timing.now()) {
 		p.observe(Event{Kind: EventRecovered})
 	}
@@ -256,23 +258,22 @@ func (p *poller) report(found result, err error, took time.Duration) {
 	}
 }
 
-// publish puts rules in force, and reports whether they differ from the last.
-func (p *poller) publish(rules *builder) bool {
-	if len(rules.kept) > 0 {
-		// The last good rule of a bad row may be among the stored ones.
+// publish puts what was read in force, beside what has not changed, and reports
+// whether that differs from the last.
+func (p *poller) publish(found result) bool {
+	if found.rules != nil && len(found.rules.kept) > 0 || found.members != nil && len(found.members.kept) > 0 {
+		// What was last good of a bad row may be among what is stored.
 		p.awaitStored(storeTimeout)
 	} else {
 		p.awaitStored(0)
 	}
-	last := p.source.Snapshot()
-	rules.keep(last)
-	now := p.timing.now()
-	snapshot := rules.snapshot(now)
+	last, now := p.source.Snapshot(), p.timing.now()
+	snapshot := last.with(found, now)
 	p.unkept.Store(true)
 	p.source.publish(snapshot)
 	p.keeper.changed(snapshot, now, p.timing.chance())
 	p.unkept.Store(p.keeper.pending || p.keeper.writing != nil)
-	return last == nil || last.hash != snapshot.hash || last.rejected != snapshot.rejected
+	return !snapshot.like(last)
 }
 
 // signal sends to a channel of capacity 1 unless it is full.

@@ -43,19 +43,20 @@ type Entry struct {
 }
 
 // Find returns the first rule for a request of the tenant on the route, in the
-// order (tenant, route), (tenant, *), (*, route), (*, *), each looked up in
-// every layer in turn. A tenant of "" has no rows of its own, so that only the
-// last two count. Layers may be nil. It does not allocate.
-func Find(tenant, route string, layers ...*Snapshot) (limit.Rule, bool) {
-	pairs := [...]Pair{{tenant, route}, {tenant, Wildcard}, {Wildcard, route}, {Wildcard, Wildcard}}
-	first := 0
-	if tenant == "" {
-		first = 2
-	}
-	for _, pair := range pairs[first:] {
-		for _, layer := range layers {
-			if rule, found := layer.Get(pair.Tenant, pair.Route); found {
-				return rule, true
+// order (tenant, route), (tenant, *), (plan, route), (plan, *), (*, route), (*, *),
+// each looked up in every layer in turn. A tenant of "" has no rows of its own; a plan
+// is the tenant of its rules, see PlanTenant, and "" is none. Layers may be nil. It
+// does not allocate.
+func Find(tenant, plan, route string, layers ...*Snapshot) (limit.Rule, bool) {
+	for _, name := range [...]string{tenant, plan, Wildcard} {
+		if name == "" {
+			continue
+		}
+		for _, route := range [...]string{route, Wildcard} {
+			for _, layer := range layers {
+				if rule, found := layer.Get(name, route); found {
+					return rule, true
+				}
 			}
 		}
 	}

@@ -54,14 +54,14 @@ func TestFindPrecedence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rule, found := Find(test.tenant, test.route, snapshot(t, test.table...), nil, snapshot(t, test.static...))
+			rule, found := Find(test.tenant, "", test.route, snapshot(t, test.table...), nil, snapshot(t, test.static...))
 			require.Equal(t, test.want != 0, found)
 			require.Equal(t, test.want, rule.Capacity)
 		})
 	}
-	_, found := Find("t1", "a", nil, (*Snapshot)(nil))
+	_, found := Find("t1", "", "a", nil, (*Snapshot)(nil))
 	require.False(t, found)
-	_, found = Find("t1", "a")
+	_, found = Find("t1", "", "a")
 	require.False(t, found)
 }
 

@@ -8,15 +8,29 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-//go:embed schema.sql
-var schema string
+var (
+	//go:embed schema.sql
+	schema string
+	//go:embed schema_tenants.sql
+	tenantsSchema string
+	//go:embed schema_trigger.sql
+	triggerSchema string
+)
 
 // Schema returns the SQL that makes the table of rules, with its optional
 // columns, and the trigger that notifies the channel of every change. It runs
 // in psql as it is, and again: a table that is there stays as it is. The names are those of Options and Settings, taken as they
 // are; "" is the default of each.
 func Schema(table, channel string) string {
-	parts := strings.Split(Options{Table: table}.table(), ".")
+	return namedSchema(schema, Options{Table: table}.table(), channel)
+}
+
+// TenantsSchema returns the SQL that makes the table of tenants, which say what plan
+// each has and who is blocked, with the same trigger.
+func TenantsSchema(table, channel string) string { return namedSchema(tenantsSchema, table, channel) }
+
+func namedSchema(text, table, channel string) string {
+	parts := strings.Split(table, ".")
 	function := append([]string(nil), parts...)
 	last := len(parts) - 1
 	function[last] = clipBytes(function[last], maxIdentifierLength-len(functionSuffix)) + functionSuffix
@@ -27,7 +41,7 @@ func Schema(table, channel string) string {
 		"@table", pgx.Identifier(parts).Sanitize(),
 		"@function", pgx.Identifier(function).Sanitize(),
 		"@channel", quoteLiteral(channel),
-	).Replace(schema)
+	).Replace(text + triggerSchema)
 }
 
 // functionSuffix makes the name of the trigger's function of that of the table.

@@ -17,19 +17,3 @@ CREATE TABLE IF NOT EXISTS @table (
   updated_at TIMESTAMPTZ NOT NULL DEFAULT now(),
   UNIQUE (tenant_id, route_id));
 
--- One notification for each statement that changes rules. It says only that
--- something changed: the gateways read what. They look for this trigger by its
--- name, and poll the table less often where it is enabled.
-CREATE OR REPLACE FUNCTION @function() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  PERFORM pg_notify(TG_ARGV[0], '');
-  RETURN NULL;
-END
-$$;
-
-BEGIN;
-DROP TRIGGER IF EXISTS rate_limit_notify ON @table;
-CREATE TRIGGER rate_limit_notify
-  AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON @table
-  FOR EACH STATEMENT EXECUTE FUNCTION @function(@channel);
-COMMIT;

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -18,11 +19,27 @@ const maxRejections = 20
 // Snapshot is a set of rules as it was at one time. It never changes, so it is
 // safe for concurrent use. A nil Snapshot is an empty one.
 type Snapshot struct {
-	rules      *ruleTable
-	hash       string
-	loadedAt   time.Time
-	rejected   int
-	rejections []Rejection
+	rules    *ruleTable
+	sum      digest // of the rules
+	members  *memberTable
+	hash     string
+	loadedAt time.Time
+	// What was rejected of the rules, and of the tenants.
+	badRules, badMembers rejections
+}
+
+// rejections counts rows that made no rule, and remembers the first of them.
+type rejections struct {
+	count int
+	first []Rejection
+}
+
+// reject counts a row.
+func (r *rejections) reject(rejection Rejection) {
+	r.count++
+	if len(r.first) < maxRejections {
+		r.first = append(r.first, rejection)
+	}
 }
 
 // Rejection is a row of the table that made no rule. It does not name the
@@ -36,9 +53,10 @@ type Rejection struct {
 	Reason string
 }
 
-// NewSnapshot makes a snapshot of entries. Their rules are checked and completed
-// by limit.NewRule. An error names the first pair that is wrong, or is given twice.
-func NewSnapshot(entries []Entry) (*Snapshot, error) {
+// NewSnapshot makes a snapshot of entries and of what is known of tenants. Their
+// rules are checked and completed by limit.NewRule. An error names the first pair or
+// tenant that is wrong, or is given twice.
+func NewSnapshot(entries []Entry, members ...Member) (*Snapshot, error) {
 	b := newBuilder(len(entries))
 	for _, entry := range entries {
 		if err := entry.check(); err != nil {
@@ -52,7 +70,37 @@ func NewSnapshot(entries []Entry) (*Snapshot, error) {
 			return nil, fmt.Errorf("two rules are for one tenant and route %q", entry.Route)
 		}
 	}
-	return b.snapshot(time.Time{}), nil
+	s := b.snapshot(time.Time{})
+	if len(members) > 0 {
+		t := newMemberBuilder(len(members))
+		for _, m := range members {
+			if err := m.check(); err != nil {
+				return nil, err
+			}
+			if t.members.set(m) {
+				return nil, fmt.Errorf("the tenant %q is given twice", clip(m.Tenant))
+			}
+		}
+		s.setMembers(t)
+	}
+	s.complete()
+	return s, nil
+}
+
+// Membership returns what is known of a tenant beside its rules. It does not allocate.
+func (s *Snapshot) Membership(tenant string) (Membership, bool) {
+	if s == nil {
+		return Membership{}, false
+	}
+	return s.members.get(tenant)
+}
+
+// Members returns how many tenants have a plan or are blocked.
+func (s *Snapshot) Members() int {
+	if s == nil {
+		return 0
+	}
+	return s.members.len()
 }
 
 // Get returns the rule for exactly this pair; it knows no wildcards.
@@ -96,34 +144,26 @@ func (s *Snapshot) LoadedAt() time.Time {
 }
 
 // Rejected returns how many rows of the table made no rule, and up to 20 of
-// them. The slice is shared and must not be changed.
+// them.
 func (s *Snapshot) Rejected() (count int, reasons []Rejection) {
 	if s == nil {
 		return 0, nil
 	}
-	return s.rejected, s.rejections
+	first := slices.Concat(s.badRules.first, s.badMembers.first)
+	return s.badRules.count + s.badMembers.count, first[:min(len(first), maxRejections)]
 }
 
 // builder collects the rules of a snapshot.
 type builder struct {
-	rules      *ruleTable
-	kept       map[Pair]struct{}
-	rejected   int
-	rejections []Rejection
+	rules *ruleTable
+	kept  map[Pair]struct{}
+	rejections
 }
 
 func newBuilder(size int) *builder {
 	return &builder{
 		rules: newRuleTable(size),
 		kept:  make(map[Pair]struct{}),
-	}
-}
-
-// reject counts a row that makes no rule.
-func (b *builder) reject(rejection Rejection) {
-	b.rejected++
-	if len(b.rejections) < maxRejections {
-		b.rejections = append(b.rejections, rejection)
 	}
 }
 
@@ -136,18 +176,60 @@ func (b *builder) keep(last *Snapshot) {
 	}
 }
 
-// snapshot makes the snapshot of what was collected; b is of no use afterwards.
+// snapshot makes a snapshot of the rules alone.
 func (b *builder) snapshot(loadedAt time.Time) *Snapshot {
-	s := &Snapshot{
-		rules: b.rules, loadedAt: loadedAt,
-		rejected: b.rejected, rejections: b.rejections,
+	s := &Snapshot{loadedAt: loadedAt}
+	s.setRules(b)
+	s.complete()
+	return s
+}
+
+// with returns the snapshot that s becomes by what was read at that time. What was
+// not read stays, and of a bad row what was last good.
+func (s *Snapshot) with(found result, at time.Time) *Snapshot {
+	next := &Snapshot{rules: newRuleTable(0)}
+	if s != nil {
+		*next = *s
 	}
-	var sum digest
+	next.loadedAt = at
+	if found.rules != nil {
+		found.rules.keep(s)
+		next.setRules(found.rules)
+	}
+	if found.members != nil {
+		found.members.keep(s)
+		next.setMembers(found.members)
+	}
+	next.complete()
+	return next
+}
+
+// like reports whether two snapshots say the same.
+func (s *Snapshot) like(other *Snapshot) bool {
+	return other != nil && s.hash == other.hash && s.badRules.count == other.badRules.count && s.badMembers.count == other.badMembers.count
+}
+
+// setRules takes the rules of a builder, which is of no use afterwards.
+func (s *Snapshot) setRules(b *builder) {
+	s.rules, s.badRules, s.sum = b.rules, b.rejections, digest{}
 	for pair, rule := range b.rules.all() {
-		sum.add(pair, rule)
+		s.sum.add(pair, rule)
+	}
+}
+
+// setMembers takes the tenants of a builder, which is of no use afterwards.
+func (s *Snapshot) setMembers(b *memberBuilder) {
+	b.members.complete()
+	s.members, s.badMembers = b.members, b.rejections
+}
+
+// complete makes the hash of all that the snapshot holds.
+func (s *Snapshot) complete() {
+	sum := s.sum
+	if s.members.len() > 0 {
+		sum.join(s.members.sum)
 	}
 	s.hash = sum.String()
-	return s
 }
 
 // digest is a sum of hashes, one of each rule, so that it needs no order.
@@ -163,10 +245,18 @@ func (d *digest) add(pair Pair, rule limit.Rule) {
 	text = binary.BigEndian.AppendUint64(text, math.Float64bits(rule.Refill))
 	text = binary.BigEndian.AppendUint32(text, uint32(rule.Prefetch))
 	text = append(text, byte(rule.Algorithm), byte(rule.Mode), rule.Shards)
-	sum := sha256.Sum256(text)
-	low, carry := bits.Add64(d.low, binary.BigEndian.Uint64(sum[8:]), 0)
+	d.addHash(sha256.Sum256(text))
+}
+
+func (d *digest) addHash(sum [sha256.Size]byte) {
+	d.join(digest{high: binary.BigEndian.Uint64(sum[:]), low: binary.BigEndian.Uint64(sum[8:])})
+}
+
+// join adds another sum.
+func (d *digest) join(other digest) {
+	low, carry := bits.Add64(d.low, other.low, 0)
 	d.low = low
-	d.high, _ = bits.Add64(d.high, binary.BigEndian.Uint64(sum[:]), carry)
+	d.high, _ = bits.Add64(d.high, other.high, carry)
 }
 
 // String returns the digest in hex.

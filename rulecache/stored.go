@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/caddygate/ratelimit/limit"
@@ -20,6 +21,15 @@ type storedSnapshot struct {
 	LoadedAt time.Time    `json:"loaded_at"`
 	Hash     string       `json:"hash"`
 	Rules    []storedRule `json:"rules"`
+	// Members are the tenants with a plan, and those that are blocked.
+	Members []storedMember `json:"tenants,omitempty"`
+}
+
+// storedMember is the JSON of one tenant.
+type storedMember struct {
+	Tenant  string `json:"tenant"`
+	Plan    string `json:"plan,omitempty"`
+	Blocked bool   `json:"blocked,omitempty"`
 }
 
 // storedRule is the JSON of one rule; its words are those of static rules.
@@ -46,7 +56,7 @@ func (s *Snapshot) encode() ([]byte, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	text.Grow(len(head) + s.Len()*storedRuleBytes)
+	text.Grow(len(head) + (s.Len()+s.Members()/2)*storedRuleBytes)
 	text.Write(bytes.TrimSuffix(head, []byte("]}")))
 	encoder := json.NewEncoder(&text)
 	var stored storedRule
@@ -62,8 +72,29 @@ func (s *Snapshot) encode() ([]byte, error) {
 			return nil, err
 		}
 	}
+	if s.Members() > 0 {
+		if err := s.encodeMembers(&text, encoder); err != nil {
+			return nil, err
+		}
+	}
 	text.WriteString("]}")
 	return text.Bytes(), nil
+}
+
+// encodeMembers writes the tenants behind the rules, in the same way.
+func (s *Snapshot) encodeMembers(text *bytes.Buffer, encoder *json.Encoder) error {
+	text.WriteString(`],"tenants":[`)
+	first := true
+	for m := range s.members.all() {
+		if !first {
+			text.WriteByte(',')
+		}
+		first = false
+		if err := encoder.Encode(storedMember{m.Tenant, strings.TrimPrefix(m.Plan, planMark), m.Blocked}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // storedHeadBytes is more than what encode writes before the rules.
@@ -94,8 +125,8 @@ func decode(text []byte, maxRules int) (*Snapshot, error) {
 	switch {
 	case stored.Version != storedVersion:
 		return nil, fmt.Errorf("its version is %d, not %d", stored.Version, storedVersion)
-	case len(stored.Rules) > maxRules:
-		return nil, fmt.Errorf("it has more than max_rules (%d) rules", maxRules)
+	case len(stored.Rules) > maxRules, len(stored.Members) > maxRules:
+		return nil, fmt.Errorf("it has more than max_rules (%d) rules or tenants", maxRules)
 	}
 	entries := make([]Entry, len(stored.Rules))
 	for i, rule := range stored.Rules {
@@ -105,7 +136,14 @@ func decode(text []byte, maxRules int) (*Snapshot, error) {
 		}
 		entries[i] = entry
 	}
-	snapshot, err := NewSnapshot(entries)
+	members := make([]Member, len(stored.Members))
+	for i, member := range stored.Members {
+		var err error
+		if members[i], err = NewMember(member.Tenant, member.Plan, member.Blocked); err != nil {
+			return nil, fmt.Errorf("tenant number %d: %w", i+1, err)
+		}
+	}
+	snapshot, err := NewSnapshot(entries, members...)
 	switch {
 	case err != nil:
 		return nil, errors.New("a rule in it is out of bounds or given twice")

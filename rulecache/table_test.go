@@ -138,7 +138,7 @@ func TestR8TooMany(t *testing.T) {
 	defer end()
 	go func() {
 		for ; reading.Err() == nil; reads.Add(1) {
-			rule, found := Find("t1", "a", rules.Await(reading, time.Minute))
+			rule, found := Find("t1", "", "a", rules.Await(reading, time.Minute))
 			if !found || rule.Capacity != 2 {
 				unlike.Add(1)
 			}
@@ -211,7 +211,7 @@ func TestOnlyPollsReachPostgres(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for ctx.Err() == nil {
-				Find("t1", "a", rules.Snapshot())
+				Find("t1", "", "a", rules.Snapshot())
 				rules.Await(ctx, time.Second)
 				assert.LessOrEqual(t, proxy.Open(), 2, "connections")
 				time.Sleep(time.Millisecond)

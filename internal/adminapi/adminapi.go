@@ -19,8 +19,6 @@ const (
 	ExplainPath = Root + "explain"
 	BucketPath  = Root + "bucket"
 	TopPath     = Root + "top"
-	HistoryPath = Root + "history"
-	EventsPath  = Root + "events"
 )
 
 // Call is one of the calls.
@@ -66,12 +64,6 @@ func RefreshCall() Call { return Call{http.MethodPost, RefreshPath, nil, Refresh
 
 // TopCall lists the buckets that refused, or were asked, most.
 func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"by", "limit"}, callTimeout} }
-
-// HistoryCall asks what requests got in the last minutes.
-func HistoryCall() Call { return Call{http.MethodGet, HistoryPath, nil, callTimeout} }
-
-// EventsCall lists the last changes of state.
-func EventsCall() Call { return Call{http.MethodGet, EventsPath, []string{"after"}, callTimeout} }
 
 // Methods are those that the call takes.
 func (c *Call) Methods() []string {

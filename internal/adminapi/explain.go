@@ -14,6 +14,8 @@ type Handler struct {
 	Routes     []string    `json:"routes"`
 	TenantFrom string      `json:"tenant_from"`
 	Tenant     string      `json:"tenant"`
+	Plan       string      `json:"plan,omitempty"`
+	Blocked    bool        `json:"blocked,omitempty"`
 	Note       string      `json:"note,omitempty"`
 	Candidates []Candidate `json:"candidates"`
 	Rule       *Numbers    `json:"rule,omitempty"`

@@ -1,48 +1,61 @@
 package adminapi
 
-import "time"
+import (
+	"math"
+	"net/http"
+	"time"
+)
 
-// History is the answer to GET /rate_limit/history: how many requests got what, in
-// steps of the last minutes. It begins anew with the process, and goes on over a
-// reload.
+// The paths of what happened lately.
+const (
+	HistoryPath = Root + "history"
+	EventsPath  = Root + "events"
+)
+
+// HistoryCall asks for the requests of the last 15 minutes.
+func HistoryCall() Call { return Call{http.MethodGet, HistoryPath, nil, callTimeout} }
+
+// EventsCall asks for the last changes of state.
+func EventsCall() Call { return Call{http.MethodGet, EventsPath, []string{"after"}, callTimeout} }
+
+// History is the answer to GET /rate_limit/history.
 type History struct {
-	// StepSeconds is how long a step is.
-	StepSeconds int `json:"step_seconds"`
+	// From is when the first count began; the last one ends At, and may be of a part
+	// of a step.
+	From time.Time `json:"from"`
+	At   time.Time `json:"at"`
 
-	// End is when the last step ended.
-	End time.Time `json:"end"`
+	// StepSeconds is the time that each count is of.
+	StepSeconds float64 `json:"step_seconds"`
 
-	// Series come in the order of outcome and source. One that was 0 in all steps is
-	// left out.
-	Series []Series `json:"series"`
+	// Series are those with a request in that time.
+	Series []HistorySeries `json:"series"`
 }
 
-// Series is the requests of one outcome by one source, in the words of the metric
-// requests_total, in each step: all Counts are of the same length, the newest last.
-type Series struct {
+// HistorySeries is how many requests had one outcome by one source, in each step.
+type HistorySeries struct {
 	Outcome string  `json:"outcome"`
 	Source  string  `json:"source"`
 	Counts  []int64 `json:"counts"`
 }
 
-// Events is the answer to GET /rate_limit/events: changes of state, the newest last.
+// Events is the answer to GET /rate_limit/events.
 type Events struct {
-	// Last is the number of the newest, for the parameter after of the next call; 0
-	// where there is none. A smaller one than before tells that the gateway has started
-	// anew.
-	Last int64 `json:"last"`
-
-	// Lost is how many after the one that was named are not kept any more.
-	Lost int64 `json:"lost,omitempty"`
-
-	// Events are those that are kept.
+	// Events are the last ones, the oldest first.
 	Events []Event `json:"events"`
+
+	// Last is the number of the last event that there was: what the parameter after
+	// takes, to go on. It is lower than before once the gateway was started anew.
+	Last int64 `json:"last"`
 }
 
-// Event is a change of state, as subscribers of Caddy's events are told it.
+// Event is a change of state: Name and Data are those of Caddy's event.
 type Event struct {
 	Number int64          `json:"number"`
 	At     time.Time      `json:"at"`
-	Event  string         `json:"event"`
+	Name   string         `json:"name"`
 	Data   map[string]any `json:"data,omitempty"`
 }
+
+// MaxAfter is the highest number that the parameter after takes.
+const MaxAfter = math.MaxInt64 - 1

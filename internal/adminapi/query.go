@@ -68,18 +68,6 @@ func (q *Query) Word(name string, allowed ...string) (string, error) {
 	return "", limit.UnknownWord("value of parameter "+name, q.Text(name), allowed...)
 }
 
-// Position reads a number of an answer before, 0 where the parameter is missing.
-func (q *Query) Position(name string) (int64, error) {
-	if !q.Has(name) {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(q.Text(name), 10, 64)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("parameter %s: %.64q is not allowed: allowed is the field last of an answer, or 0", name, q.Text(name))
-	}
-	return n, nil
-}
-
 // Subject is whose bucket of which route a query asks about.
 type Subject struct {
 	// Tenant is as clients send it.

@@ -77,6 +77,7 @@ type RulesInForce struct {
 	State       string        `json:"state"`
 	Hash        string        `json:"hash,omitempty"`
 	Rules       int           `json:"rules"`
+	Tenants     int           `json:"tenants,omitempty"`
 	AgeSeconds  *float64      `json:"age_seconds,omitempty"`
 	LastSuccess *time.Time    `json:"last_success,omitempty"`
 	PollOnly    string        `json:"poll_only,omitempty"`

@@ -67,18 +67,23 @@ func schemaCommand() *cobra.Command {
 	}
 	cmd.Flags().String("table", rulecache.DefaultTable, "name of the table, with its schema if it needs one")
 	cmd.Flags().String("channel", rulecache.DefaultChannel, "channel of the notifications")
+	cmd.Flags().String("tenants", "", "print the table of tenants instead, of this name: which plan each has, and who is blocked")
 	cmd.Flags().Bool("regions", false, "print the tables of the regions' shares instead, in the schema of the table")
 	return cmd
 }
 
 func printSchema(flags caddycmd.Flags) (int, error) {
-	options := rulecache.Options{DSN: "postgres://localhost", Table: flags.String("table")}
+	options := rulecache.Options{DSN: "postgres://localhost", Table: flags.String("table"), Tenants: flags.String("tenants")}
 	if err := options.Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	settings := rulecache.Settings{Channel: flags.String("channel")}
 	if err := settings.Validate(); err != nil {
 		return caddy.ExitCodeFailedStartup, err
+	}
+	if options.Tenants != "" {
+		fmt.Print(rulecache.TenantsSchema(options.Tenants, settings.Channel))
+		return caddy.ExitCodeSuccess, nil
 	}
 	if flags.Bool("regions") {
 		fmt.Print(regions.Schema(regions.SchemaOf(options.Table)))

@@ -27,6 +27,12 @@ func printHandler(t *tables, h *adminapi.Handler, route string) {
 		{"route", route},
 		{"handlers", fmt.Sprintf("%d, with the tenant %s and the routes %s", h.Handlers, orDash(h.TenantFrom), strings.Join(h.Routes, ", "))},
 	}
+	if h.Plan != "" {
+		lines = append(lines, []string{"plan", h.Plan})
+	}
+	if h.Blocked {
+		lines = append(lines, []string{"blocked", "by the table of tenants"})
+	}
 	if h.Note != "" {
 		lines = append(lines, []string{"note", h.Note})
 	}

@@ -96,15 +96,12 @@ func eventsGoOn(query url.Values, body []byte) {
 
 // printEvents shows changes of state, a line each.
 func printEvents(t *tables, e *adminapi.Events) {
-	if e.Lost > 0 {
-		t.line("%d changes are not kept any more", e.Lost)
-	}
 	for _, event := range e.Events {
 		words := make([]string, 0, len(event.Data))
 		for _, key := range slices.Sorted(maps.Keys(event.Data)) {
 			words = append(words, fmt.Sprint(key, " ", event.Data[key]))
 		}
-		name := strings.ReplaceAll(strings.TrimPrefix(event.Event, "rate_limit_"), "_", " ")
+		name := strings.ReplaceAll(strings.TrimPrefix(event.Name, "rate_limit_"), "_", " ")
 		t.table([]string{event.At.Format("2006-01-02 15:04:05Z"), joined(append([]string{name}, words...)...)})
 	}
 }

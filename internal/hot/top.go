@@ -21,7 +21,6 @@ import (
 // whatever else floods. All is about 300 KB, 800 KB at most, made when it is needed.
 type Top struct {
 	now    func() time.Time
-	named  func(tenant string) bool
 	seed   maphash.Seed
 	shards [topShards]topShard
 }
@@ -33,10 +32,6 @@ const (
 
 	// topSpans are the one that is under way, and those of the minute before it.
 	topSpans = 7
-
-	// longestShown is the longest tenant that is kept as it was sent, in bytes,
-	// unless it is short enough in characters to have rules.
-	longestShown = limit.MaxNameLength
 )
 
 // topShard has the counts of those buckets that fall into it.
@@ -58,16 +53,13 @@ type topCounts struct {
 type Bucket struct {
 	Key    limit.Key
 	Zone   string
-	Tenant string // as placeholders tell it, or where that is long as keys have it
+	Tenant string // as it is told
 	Count  int64  // how often it was noted, at most
 	Over   int64  // by how much Count may be too high
 }
 
-// NewTop returns a list that is empty. A long tenant is kept as it was sent if named
-// says that rules may name it.
-func NewTop(now func() time.Time, named func(tenant string) bool) *Top {
-	return &Top{now: now, named: named, seed: maphash.MakeSeed()}
-}
+// NewTop returns a list that is empty.
+func NewTop(now func() time.Time) *Top { return &Top{now: now, seed: maphash.MakeSeed()} }
 
 // Note counts the bucket once, of the zone and of the tenant as it is told.
 func (t *Top) Note(key limit.Key, zone, tenant string) {
@@ -81,15 +73,15 @@ func (t *Top) Note(key limit.Key, zone, tenant string) {
 		b.Count++
 		return
 	}
-	counts.replaceLeast(hash, t.kept(key, zone, tenant))
+	counts.replaceLeast(hash, kept(key, zone, tenant))
 }
 
 // kept is what is kept of a bucket. Its names may be parts of a request's buffer, so
 // they are copied.
-func (t *Top) kept(key limit.Key, zone, tenant string) Bucket {
+func kept(key limit.Key, zone, tenant string) Bucket {
 	key.Tenant = strings.Clone(key.Tenant)
 	b := Bucket{Key: key, Zone: zone, Tenant: key.Tenant}
-	if tenant != key.Tenant && (len(tenant) <= longestShown || t.named(tenant)) {
+	if tenant != key.Tenant {
 		b.Tenant = strings.Clone(tenant)
 	}
 	return b

@@ -25,11 +25,9 @@ func bucketOf(tenant string) limit.Key {
 // note counts a refusal of the tenant.
 func (t *Top) note(tenant string) { t.Note(bucketOf(tenant), "a", tenant) }
 
-func never(string) bool { return false }
-
 func testTop() (*Top, *timepiece) {
 	clock := new(timepiece)
-	return NewTop(clock.now, never), clock
+	return NewTop(clock.now), clock
 }
 
 func TestTopOfTheLastMinute(t *testing.T) {
@@ -107,7 +105,7 @@ func TestTopDoesNotRace(t *testing.T) {
 }
 
 func BenchmarkTop(b *testing.B) {
-	top := NewTop(time.Now, never)
+	top := NewTop(time.Now)
 	keys := make([]limit.Key, 1000)
 	for i := range keys {
 		keys[i] = bucketOf(fmt.Sprint("tenant-", i))

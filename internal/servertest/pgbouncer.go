@@ -50,6 +50,6 @@ default_pool_size = %d
 			return err
 		}
 		return conn.Close()
-	})
+	}, nil)
 	return addr
 }

@@ -92,17 +92,8 @@ func (s *PostgresServer) start(t testing.TB) {
 	t.Cleanup(func() { s.Stop(t) })
 	binary := find(t, "postgres", postgresPackage, postgresBinaries)
 	s.process = launch(t, postgresCommand(binary, s.arguments()...), s.log())
-	relaunches := 20
-	s.process.await(t, func() error {
-		select {
-		case <-s.process.done:
-			if relaunches > 0 {
-				relaunches--
-				*s.process = *launch(t, postgresCommand(binary, s.arguments()...), s.log())
-			}
-		default:
-		}
-		return s.ping()
+	s.process.await(t, s.ping, func() {
+		*s.process = *launch(t, postgresCommand(binary, s.arguments()...), s.log())
 	})
 }
 

@@ -137,7 +137,7 @@ func (s *RedisServer) RestartSlowly(t testing.TB) {
 			_ = conn.Close()
 		}
 		return err
-	})
+	}, nil)
 }
 
 // CommandCalls returns how often the server has run the named commands, from

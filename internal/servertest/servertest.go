@@ -101,11 +101,11 @@ func (p *process) signal(t testing.TB, sig syscall.Signal) {
 	}
 }
 
-// await polls ready until it answers nil, and fails with the server's log
-// after ten seconds.
-func (p *process) await(t testing.TB, ready func() error) {
+// await polls ready until it answers nil, and fails with the server's log after a
+// minute, or at once where the process ended and revive is nil.
+func (p *process) await(t testing.TB, ready func() error, revive func()) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		err := ready()
 		if err == nil {
@@ -114,6 +114,11 @@ func (p *process) await(t testing.TB, ready func() error) {
 		select {
 		case <-p.done:
 			err = fmt.Errorf("the process ended: %w", err)
+			if revive != nil && time.Now().Before(deadline) {
+				time.Sleep(50 * time.Millisecond)
+				revive()
+				continue
+			}
 		default:
 			if time.Now().Before(deadline) {
 				time.Sleep(5 * time.Millisecond)

@@ -28,6 +28,10 @@ type Fixture struct {
 	// Algorithms are those that the Limiter knows. Default: the token bucket.
 	Algorithms []limit.Algorithm
 
+	// BansNobody tells that the Limiter begins no bans: the cases about them are left
+	// out.
+	BansNobody bool
+
 	// Drift is the most that time passes by itself between two calls. Default:
 	// nothing for SourceLocal, whose clock is a fake, and half a second else.
 	Drift time.Duration
@@ -50,6 +54,7 @@ type testCase struct {
 	only  limit.Algorithm // 0: every algorithm
 	not   limit.Algorithm // 0: none is left out
 	ticks bool            // needs Advance
+	bans  bool            // needs bans
 	run   func(t *testing.T, f *subject)
 }
 
@@ -82,6 +87,9 @@ func runCases(t *testing.T, cases []testCase, algorithm limit.Algorithm, makeFix
 		}
 		t.Run(c.name, func(t *testing.T) {
 			f := makeFixture(t)
+			if c.bans && f.BansNobody {
+				t.Skip("this fixture bans nobody")
+			}
 			if c.ticks && f.Advance == nil {
 				t.Skip("this fixture cannot make time pass")
 			}
@@ -98,6 +106,7 @@ func allCases() []testCase {
 	all = append(all, waitCases()...)
 	all = append(all, windowCases()...)
 	all = append(all, nameCases()...)
+	all = append(all, settlementCases()...)
 	return append(all, boundCases()...)
 }
 

@@ -10,7 +10,7 @@ const calls = {
 	history: () => 'history',
 	refused: () => 'top?limit=50',
 	asking: () => 'top?by=requests&limit=50',
-	events: g => 'events?after=' + (g.lastEvent || 0),
+	events: g => g.lastEvent ? 'events?after=' + g.lastEvent : 'events',
 };
 
 const state = {
@@ -161,7 +161,7 @@ async function ask(g, call) {
 const isObject = value => { if (value === null || typeof value !== 'object' || Array.isArray(value)) throw new Error('its answer is not what this page understands'); };
 const check = {
 	status: body => { isObject(body); isObject(body.memory); if (body.redis) body.redis.nodes.forEach(isObject); if (body.rules) isObject(body.rules); },
-	history: body => { isObject(body); body.series.forEach(series => series.counts.forEach(n => { if (!(n >= 0)) isObject(null); })); if (!(body.step_seconds > 0)) isObject(null); },
+	history: body => { isObject(body); body.series.forEach(series => series.counts.forEach(n => { if (!(n >= 0)) isObject(null); })); if (!(body.step_seconds > 0) || !(Date.parse(body.at) >= Date.parse(body.from))) isObject(null); },
 	refused: body => { isObject(body); body.buckets.forEach(bucket => { isObject(bucket); String(bucket.tenant + bucket.route); }); },
 	events: body => { isObject(body); body.events.forEach(isObject); },
 };
@@ -197,8 +197,9 @@ const mostEvents = 200;
 
 function keepEvents(g, body) {
 	const known = g.lastEvent || 0;
-	const fresh = body.events.filter(event => event.number > known);
-	if (body.last < known) g.events = []; // the gateway has started anew
+	const anew = body.last < known; // the gateway has started again
+	if (anew) g.events = [];
+	const fresh = body.events.filter(event => anew || event.number > known);
 	g.lastEvent = body.last || 0;
 	g.events = g.events.concat(fresh).slice(-mostEvents);
 }
@@ -209,7 +210,8 @@ const answering = () => state.gateways.filter(g => g.answers.status);
 const statusOf = g => g.answers.status;
 const byItself = g => statusOf(g).redis && statusOf(g).source !== 'redis';
 
-// history sums what the gateways counted, the last step last: {seconds, steps, of(outcome, source)}.
+// history sums what the gateways counted, the last step last. The step that is under
+// way counts as what it comes to at this rate, once a third of it is over.
 function history() {
 	const told = state.gateways.filter(g => g.answers.history);
 	if (!told.length) return null;
@@ -220,16 +222,19 @@ function history() {
 	for (const g of told) {
 		const body = g.answers.history;
 		if (body.step_seconds !== seconds) continue;
+		const counted = (Date.parse(body.at) - Date.parse(body.from)) / 1000 / seconds;
+		const part = counted - Math.ceil(counted) + 1; // of the last step
+		const left = part < 0.3 ? 1 : 0; // out
 		const late = Math.max(0, Math.floor((Date.now() - g.at.history - 2 * every.history) / 1000 / seconds));
-		end = Math.max(end, g.at.history + late * seconds * 1000);
+		end = Math.max(end, g.at.history + (late + (left ? -part : 1 - part)) * seconds * 1000);
 		for (const { outcome, source, counts } of body.series) {
 			const key = outcome + ' ' + source;
 			const sums = series.get(key) || { outcome, source, counts: new Array(steps).fill(0) };
 			series.set(key, sums);
-			counts.forEach((n, i) => {
-				const at = steps - late - counts.length + i;
-				if (at >= 0 && at < steps) sums.counts[at] += n;
-			});
+			for (let i = 0; i < counts.length - left; i++) {
+				const at = steps - late - counts.length + left + i;
+				if (at >= 0 && at < steps) sums.counts[at] += i === counts.length - 1 ? counts[i] / part : counts[i];
+			}
 		}
 	}
 	return { seconds, steps, end, series: [...series.values()] };
@@ -681,11 +686,11 @@ function drawMarks(picture, past, x) {
 	const begin = past.end - past.steps * past.seconds * 1000;
 	let last = -10;
 	for (const event of allEvents().reverse()) {
-		if (!marked.has(event.event)) continue;
+		if (!marked.has(event.name)) continue;
 		const at = x((Date.parse(event.at) - begin) / 1000 / past.seconds);
 		if (!(at >= frame.left) || at - last < 3) continue;
 		last = at;
-		picture.append(svg('line', { class: marked.get(event.event) ? 'event' : 'event calm', x1: at, x2: at, y1: frame.top, y2: frame.height - frame.bottom }));
+		picture.append(svg('line', { class: marked.get(event.name) ? 'event' : 'event calm', x1: at, x2: at, y1: frame.top, y2: frame.height - frame.bottom }));
 	}
 }
 
@@ -806,7 +811,7 @@ function drawTables() {
 	show.rows(badRows(seen).map(row => ({ key: row.id, cells: [{ text: row.id, css: 'warn' }, row.route || '–', row.reason] })), told ? undefined : 'There is no table: all rules are in the configuration.');
 	$('refresh').hidden = !told;
 	show.events(allEvents().slice(0, 30).map(event => ({
-		key: event.id, cells: [clock(event.at, true), event.of.name, { text: eventText(event), css: marked.get(event.event) ? 'bad' : '' }],
+		key: event.id, cells: [clock(event.at, true), event.of.name, { text: eventText(event), css: marked.get(event.name) ? 'bad' : '' }],
 	})));
 	setText($('foot'), 'Times are those of this browser (' + Intl.DateTimeFormat().resolvedOptions().timeZone + '). Keys: / tenant, n show tenants, p pause, ← → in a chart.');
 }
@@ -841,11 +846,12 @@ function gatewayRow(g) {
 
 const aloneText = status => status.deciding && status.deciding !== 'shared' ? status.deciding.replaceAll('_', ' ') : { allow: 'nobody', deny: 'refuses all' }[status.source] || 'by itself';
 
-// ownRates are the requests of one gateway, and those that it refused.
+// ownRates are the requests of one gateway, and those that it refused, in the last
+// step that is over.
 function ownRates(g) {
 	const body = g.answers.history;
 	if (!body) return ['–', '–'];
-	const last = pick => body.series.filter(pick).reduce((sum, one) => sum + (one.counts.at(-1) || 0), 0) / body.step_seconds;
+	const last = pick => body.series.filter(pick).reduce((sum, one) => sum + (one.counts.at(-2) || 0), 0) / body.step_seconds;
 	return [number(last(() => true)), number(last(one => one.outcome === 'refused'))];
 }
 
@@ -872,7 +878,7 @@ function allEvents() {
 
 function eventText(event) {
 	const data = event.data && typeof event.data === 'object' ? Object.entries(event.data) : [];
-	return event.event.replace(/^rate_limit_/, '').replaceAll('_', ' ') + (data.length ? ': ' : '') +
+	return event.name.replace(/^rate_limit_/, '').replaceAll('_', ' ') + (data.length ? ': ' : '') +
 		data.map(([key, value]) => key + ' ' + (typeof value === 'string' ? value : JSON.stringify(value))).join(', ');
 }
 

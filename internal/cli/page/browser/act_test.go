@@ -23,6 +23,14 @@ func asked(t *testing.T, g *gateway, want string) {
 	require.Eventually(t, called, deadline, 20*time.Millisecond, "%s was not called", want)
 }
 
+// click clicks an element that is shown.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	const ready = "(node => node && node.checkVisibility() && !node.disabled)"
+	require.Eventually(b.t, func() bool { return value[bool](b, "!!"+ready+"(document.querySelector('"+selector+"'))") }, deadline, 20*time.Millisecond, "%s is not shown", selector)
+	b.run(chromedp.Evaluate("document.querySelector('"+selector+"').click()", nil))
+}
+
 // focused is what has the keyboard.
 func (b *tab) focused() string {
 	b.t.Helper()
@@ -58,7 +66,7 @@ func TestUpdates(t *testing.T) {
 		s.Source = "local"
 		s.Redis.Nodes[0].Breaker, s.Redis.Nodes[0].Since, s.Redis.Nodes[0].Connections = "open", &began, 0
 		gateways[1].answers["events"] = &adminapi.Events{Last: 7, Events: []adminapi.Event{
-			{Number: 7, At: began, Event: "rate_limit_breaker_opened", Data: map[string]any{"node": redisNode, "reason": "timeout"}},
+			{Number: 7, At: began, Name: "rate_limit_breaker_opened", Data: map[string]any{"node": redisNode, "reason": "timeout"}},
 		}}
 	})
 	b.shows("#verdict", "Redis "+redisNode+" is not reached since ")
@@ -77,7 +85,8 @@ func TestExplainAndReset(t *testing.T) {
 	g := newGateway(t)
 	b := open(t, g)
 	b.shows("#verdict", "All is well: the gateway answers")
-	b.run(chromedp.SendKeys("#tenant", "shop-b"), chromedp.SetValue("#route", "create-order"), chromedp.Click("#explain"))
+	b.run(chromedp.SendKeys("#tenant", "shop-b"), chromedp.SetValue("#route", "create-order"))
+	b.click("#explain")
 	asked(t, g, "POST explain route=create-order&tenant=shop-b")
 	b.shows("#answer", "The next request of s•••••• on create-order is refused (429), by redis; it may come again in 1 s.")
 	b.shows("#answer", "What counts is the rule of the table for s•••••• on create-order: 20/s burst 40, token_bucket, enforce.")
@@ -85,19 +94,21 @@ func TestExplainAndReset(t *testing.T) {
 	b.size(1280, 1100)
 	b.picture("explain")
 
-	b.run(chromedp.Click("#reset"))
+	b.click("#reset")
 	b.shows("#asked", "Make the bucket of s•••••• on create-order full again")
-	b.run(chromedp.Click("#question button[value=no]"))
+	b.click("#question button[value=no]")
 	require.NotContains(t, strings.Join(g.calls(), "\n"), "DELETE", "No is no")
-	b.run(chromedp.Click("#reset"), chromedp.Click("#yes"))
+	b.click("#reset")
+	b.click("#yes")
 	asked(t, g, "DELETE bucket route=create-order&tenant=shop-b")
 	b.shows("#answer", "It is full again, on create-order (Redis: reset).")
 
-	b.run(chromedp.Click("#names"))
+	b.click("#names")
 	b.shows("#refused", "shop-b")
-	b.run(chromedp.Click("#refused tbody tr:first-child button:first-child"))
+	b.click("#refused tbody tr:first-child button:first-child")
 	asked(t, g, "POST explain key=shop-b&route=create-order")
-	b.run(chromedp.Click("#refresh"), chromedp.Click("#yes"))
+	b.click("#refresh")
+	b.click("#yes")
 	asked(t, g, "POST rules/refresh ")
 	b.shows("#answer", "3,012 rules in force, 0 bad rows, as before")
 	b.inOrder()
@@ -114,16 +125,16 @@ func TestHostileText(t *testing.T) {
 	s.Rules.Rejections = []adminapi.RejectedRow{{ID: evil, Route: evil, Reason: evil}}
 	s.Redis.Nodes[0].LastError = &adminapi.NodeError{Reason: evil, Words: evil, At: ago(80)}
 	g.answers["top"] = &adminapi.Top{Buckets: []adminapi.TopBucket{bucket(evil, evil, 9), bucket("\u202egnitrats", "x", 3), bucket(strings.Repeat("W", 500), "y", 2)}}
-	g.answers["events"] = &adminapi.Events{Last: 1, Events: []adminapi.Event{{Number: 1, At: ago(80), Event: evil, Data: map[string]any{evil: evil}}}}
+	g.answers["events"] = &adminapi.Events{Last: 1, Events: []adminapi.Event{{Number: 1, At: ago(80), Name: evil, Data: map[string]any{evil: evil}}}}
 	b := open(t, g)
 	b.shows("#refused", "<img••••••")
 	require.NotContains(t, b.text("#refused td:nth-child(2)"), "onerror")
-	b.run(chromedp.Click("#names"))
+	b.click("#names")
 	b.shows("#refused", evil)
 	b.shows("#events", evil)
 	b.shows("#rules", evil)
 	b.shows("#redis", evil)
-	b.run(chromedp.Click("#refused tbody tr:first-child button:first-child"))
+	b.click("#refused tbody tr:first-child button:first-child")
 	b.shows("#answer", "The next request of "+evil)
 	require.Zero(t, value[int](b, "document.querySelectorAll('img, #refused script, #answer script').length"), "it stays text")
 	require.LessOrEqual(t, value[int](b, "document.documentElement.scrollWidth"), 1280)

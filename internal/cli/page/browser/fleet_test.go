@@ -101,23 +101,24 @@ func bucket(tenant, route string, refused int64) adminapi.TopBucket {
 	return adminapi.TopBucket{Tenant: tenant, Stored: tenant, Key: tenant, Route: route, Refused: refused}
 }
 
-func history(series ...adminapi.Series) *adminapi.History {
-	return &adminapi.History{StepSeconds: stepSeconds, End: time.Now().UTC(), Series: series}
+func history(series ...adminapi.HistorySeries) *adminapi.History {
+	now := time.Now().UTC()
+	return &adminapi.History{StepSeconds: stepSeconds, From: now.Add(-steps * stepSeconds * time.Second), At: now, Series: series}
 }
 
 // flat is a series of about so many a second, with what real traffic has of waves.
-func flat(outcome, source string, perSecond float64) adminapi.Series {
+func flat(outcome, source string, perSecond float64) adminapi.HistorySeries {
 	return shaped(outcome, source, func(int) float64 { return perSecond })
 }
 
 // shaped is a series by a function of the step, 0 the oldest, in requests a second.
-func shaped(outcome, source string, rate func(step int) float64) adminapi.Series {
+func shaped(outcome, source string, rate func(step int) float64) adminapi.HistorySeries {
 	counts := make([]int64, steps)
 	for i := range counts {
 		wave := 1 + 0.06*math.Sin(float64(i)/7) + 0.02*math.Sin(float64(i*i%17))
 		counts[i] = int64(rate(i) * wave * stepSeconds)
 	}
-	return adminapi.Series{Outcome: outcome, Source: source, Counts: counts}
+	return adminapi.HistorySeries{Outcome: outcome, Source: source, Counts: counts}
 }
 
 // from is a rate that begins at a step, and until one that ends there.

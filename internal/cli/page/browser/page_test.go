@@ -47,7 +47,7 @@ func TestRedisDied(t *testing.T) {
 			shaped("granted", "redis", until(62, 31)), shaped("granted", "local", from(62, 30)),
 			shaped("refused", "redis", until(62, 1)), shaped("refused", "local", from(62, 1.4)))
 		g.answers["events"] = &adminapi.Events{Last: 1, Events: []adminapi.Event{
-			{Number: 1, At: began, Event: "rate_limit_breaker_opened", Data: map[string]any{"node": redisNode, "reason": "connection"}},
+			{Number: 1, At: began, Name: "rate_limit_breaker_opened", Data: map[string]any{"node": redisNode, "reason": "connection"}},
 		}}
 	}
 	for _, g := range gateways[18:] {
