@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -86,12 +87,18 @@ func isTerminal(file *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// eventsGoOn asks next for what has come since an answer.
+// eventsGoOn asks next for what has come since an answer, and for all of a gateway that
+// has started anew.
 func eventsGoOn(query url.Values, body []byte) {
 	var told adminapi.Events
-	if json.Unmarshal(body, &told) == nil && told.Last > 0 {
-		query.Set("after", fmt.Sprint(told.Last))
+	if json.Unmarshal(body, &told) != nil {
+		return
 	}
+	if known, _ := strconv.ParseInt(query.Get("after"), 10, 64); told.Last == 0 || told.Last < known {
+		query.Del("after")
+		return
+	}
+	query.Set("after", strconv.FormatInt(told.Last, 10))
 }
 
 // printEvents shows changes of state, a line each.

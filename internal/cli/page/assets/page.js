@@ -200,7 +200,7 @@ function keepEvents(g, body) {
 	const anew = body.last < known; // the gateway has started again
 	if (anew) g.events = [];
 	const fresh = body.events.filter(event => anew || event.number > known);
-	g.lastEvent = body.last || 0;
+	g.lastEvent = anew ? 0 : body.last || 0; // then all are asked for
 	g.events = g.events.concat(fresh).slice(-mostEvents);
 }
 
