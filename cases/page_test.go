@@ -130,11 +130,11 @@ func TestThePage(t *testing.T) {
 		{"--address nowhere", "it is no host with a port: allowed are"},
 		{"--address " + a.Admin + " --address " + a.Admin, "is there twice"},
 		{"--port 70000", "invalid argument"},
-		{"now", `"now" is no flag`},
+		{"now", "is no flag"},
 	} {
 		_, errs, code := a.Caddy(append([]string{"rate-limit", "page"}, strings.Fields(test.args)...)...)
 		require.NotZero(t, code, test.args)
-		require.Contains(t, errs, strings.ReplaceAll(test.want, `"`, `\"`), test.args)
+		require.Contains(t, errs, test.want, test.args)
 	}
 }
 

@@ -22,7 +22,6 @@ type gateway struct {
 	answers map[string]any // by the path below /rate_limit/
 	fails   map[string]func(http.ResponseWriter)
 	asked   []string // method, path and form of each call that is no GET
-
 }
 
 const (
