@@ -59,7 +59,7 @@ const askedSample = 16
 // noteAsked notes for the lists what a charge was asked for, one in askedSample, and
 // what it would have been refused.
 func (m *memory) noteAsked(c *charge) {
-	if rand.Uint32()%askedSample == 0 {
+	if rand.Uint32()%askedSample == 0 { //nolint:gosec // a sample is no secret
 		m.asked.Note(c.bucket.Key, c.zone.name, c.tenant)
 	}
 	if c.outcome == outcomeShadow {
