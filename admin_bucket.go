@@ -114,19 +114,3 @@ func (a *App) resetBucket(ctx context.Context, key limit.Key, route string) (buc
 	}
 	return bucket, failure
 }
-
-// answerTop lists the buckets that refused most.
-func answerTop(_ context.Context, app *App, q *adminapi.Query) (any, error) {
-	most, err := q.Number("limit", adminapi.DefaultTop, adminapi.MaxTop)
-	if err != nil {
-		return nil, badQuery(err)
-	}
-	buckets, since, counted := app.memory.top.List(int(most))
-	answer := &adminapi.Top{Since: since.UTC(), Seconds: counted.Seconds(), Buckets: make([]adminapi.TopBucket, 0, len(buckets))}
-	for _, b := range buckets {
-		answer.Buckets = append(answer.Buckets, adminapi.TopBucket{
-			Tenant: b.Tenant, Stored: adminapi.StoredName(b.Tenant, b.Key.Tenant), Key: b.Key.Tenant, Route: b.Zone, Refused: b.Count, Over: b.Over,
-		})
-	}
-	return answer, nil
-}

@@ -340,6 +340,7 @@ var (
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1; absent while none are known.", "hash")
 	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
 	keysDesc        = stateDesc("keys", "Entries that are kept in memory, also those of buckets that are full again, by store.", "store")
+	maxKeysDesc     = stateDesc("max_keys", "Entries that each store keeps in memory at most.")
 )
 
 func stateDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -353,7 +354,7 @@ type stateCollector struct{ app *App }
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc,
+		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc, maxKeysDesc,
 		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc, ignorantDesc,
 	} {
 		descs <- desc
@@ -367,6 +368,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	if s.app.memory != nil {
+		gauge(maxKeysDesc, float64(s.app.maxKeys()))
 		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
 	}
 	if s.app.client != nil {

@@ -36,7 +36,9 @@ type memory struct {
 	local    *localbucket.Store
 	refusals *front.MemoryStore
 	ahead    *front.PrefetchStore
-	top      *hot.Top
+	top      *hot.Top // that refused most
+	shadow   *hot.Top // that would have
+	asked    *hot.Top // of which one in askedSample is noted
 	requests *history.Requests
 	changes  *history.Events
 }
@@ -45,7 +47,8 @@ func takeMemory(identity string) (*memory, func() error, error) {
 	return take(stores, identity, func() (*memory, error) {
 		return &memory{
 			local: localbucket.NewStore(), refusals: front.NewMemoryStore(), ahead: front.NewPrefetchStore(),
-			top: hot.NewTop(time.Now), requests: history.NewRequests(), changes: new(history.Events),
+			top: hot.NewTop(time.Now), shadow: hot.NewTop(time.Now), asked: hot.NewTop(time.Now),
+			requests: history.NewRequests(), changes: new(history.Events),
 		}, nil
 	})
 }

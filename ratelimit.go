@@ -345,6 +345,7 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		c.zone.counts.observe(took)
 		if c.outcome != outcomeUndecided {
 			c.count()
+			h.app.memory.noteAsked(c)
 		}
 	}
 }

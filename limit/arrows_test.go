@@ -40,7 +40,8 @@ func arrows() map[string][]string {
 		"internal/adminapi":             {"limit"},
 		"internal/block":                {"limit"},
 		"internal/bounded":              {},
-		"internal/cli":                  {"internal/adminapi", "limit", "regions", "rulecache"},
+		"internal/cli":                  {"internal/adminapi", "internal/cli/page", "limit", "regions", "rulecache"},
+		"internal/cli/page":             {},
 		"internal/headers":              {"limit"},
 		"internal/history":              {},
 		"internal/hot":                  {"limit"},
@@ -55,7 +56,7 @@ func arrows() map[string][]string {
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/history"}, name)
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/cli/page", "internal/history"}, name)
 }
 
 // mayCaddy reports whether a package with a list may import Caddy, too.

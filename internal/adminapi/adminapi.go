@@ -62,8 +62,8 @@ func ResetCall() Call {
 // RefreshCall loads the rules now.
 func RefreshCall() Call { return Call{http.MethodPost, RefreshPath, nil, RefreshTimeout} }
 
-// TopCall lists the buckets that refused most.
-func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"limit"}, callTimeout} }
+// TopCall lists the buckets that refused, or were asked, most.
+func TopCall() Call { return Call{http.MethodGet, TopPath, []string{"by", "limit"}, callTimeout} }
 
 // Methods are those that the call takes.
 func (c *Call) Methods() []string {

@@ -39,9 +39,19 @@ type Top struct {
 	Since   time.Time `json:"since"`
 	Seconds float64   `json:"seconds"`
 
-	// Buckets come with the one that refused most first.
+	// By is what is counted, blank for refusals.
+	By string `json:"by,omitempty"`
+
+	// Buckets come with the one that has most first.
 	Buckets []TopBucket `json:"buckets"`
 }
+
+// What buckets are listed by.
+const (
+	TopRefused  = "refused"
+	TopRequests = "requests"
+	TopShadow   = "shadow"
+)
 
 // TopBucket is one of the buckets that refused most: Refused times at most, which
 // may be too high by Over.
@@ -51,7 +61,13 @@ type TopBucket struct {
 	Key     string `json:"key"`
 	Route   string `json:"route"`
 	Refused int64  `json:"refused"`
-	Over    int64  `json:"over"`
+
+	// Requests is how often it was asked, about, and Shadow how often it would have
+	// refused, in place of Refused where the list is by them.
+	Requests int64 `json:"requests,omitempty"`
+	Shadow   int64 `json:"shadow,omitempty"`
+
+	Over int64 `json:"over"`
 }
 
 const (

@@ -56,6 +56,18 @@ func (q *Query) Number(name string, fallback, most int64) (int64, error) {
 	return n, nil
 }
 
+// Word reads one of the words allowed, and returns the first where the parameter is
+// missing.
+func (q *Query) Word(name string, allowed ...string) (string, error) {
+	if !q.Has(name) {
+		return allowed[0], nil
+	}
+	if word := q.Text(name); slices.Contains(allowed, word) {
+		return word, nil
+	}
+	return "", limit.UnknownWord("value of parameter "+name, q.Text(name), allowed...)
+}
+
 // Subject is whose bucket of which route a query asks about.
 type Subject struct {
 	// Tenant is as clients send it.

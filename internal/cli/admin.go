@@ -25,6 +25,11 @@ type adminCommand struct {
 
 	call adminapi.Call // its parameters are flags
 
+	// again is the flag that shows the answer until the command is interrupted: blank,
+	// watch or follow. With goOn, each call is for what has come since the one before.
+	again string
+	goOn  func(query url.Values, body []byte)
+
 	// print shows the answer to people.
 	print func(w io.Writer, body []byte) error
 }
@@ -38,6 +43,8 @@ func parameterFlags() map[string]string {
 		"ip":     "the IP address of a guest",
 		"route":  "the route",
 		"cost":   "what the request costs (default: what the handler says)",
+		"by":     "what to list by: refused, requests (those that ask most, granted or not) or shadow (what would have been refused)",
+		"after":  "the number of the last that is known",
 		"limit":  "how many to show at most",
 		"cursor": "where to go on: what the page before ended with",
 	}
@@ -48,7 +55,7 @@ func adminCommands() []adminCommand {
 	return []adminCommand{
 		{
 			name: "status", short: "Shows how the gateway, its Redis and its rules fare",
-			call: adminapi.StatusCall(), print: printing(printStatus),
+			call: adminapi.StatusCall(), again: "watch", print: printing(printStatus),
 		},
 		{
 			name: "rules", short: "Lists the rules in force",
@@ -71,8 +78,14 @@ func adminCommands() []adminCommand {
 			call: adminapi.RefreshCall(), print: printing(printRefresh),
 		},
 		{
-			name: "top", short: "Lists the buckets that refused most in the last minute",
-			call: adminapi.TopCall(), print: printing(printTop),
+			name: "top", short: "Lists the buckets that refused, or were asked, most in the last minute",
+			example: "  caddy rate-limit top --by requests --watch",
+			call:    adminapi.TopCall(), again: "watch", print: printing(printTop),
+		},
+		{
+			name: "events", short: "Lists the last changes of state",
+			example: "  caddy rate-limit events --follow",
+			call:    adminapi.EventsCall(), again: "follow", goOn: eventsGoOn, print: printing(printEvents),
 		},
 	}
 }
@@ -90,6 +103,9 @@ func (c *adminCommand) cobra() *cobra.Command {
 	cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
 	cmd.Flags().StringP("config", "c", "", "Configuration file (if --address is not used)")
 	cmd.Flags().StringP("adapter", "a", "", "Name of config adapter to apply (if --config is used)")
+	if c.again != "" {
+		cmd.Flags().Bool(c.again, false, "go on until the command is interrupted, asking every "+watchInterval.String())
+	}
 	cmd.Flags().Bool("json", false, "print the answer of the admin API as it is")
 	return cmd
 }
@@ -103,6 +119,15 @@ func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
 	query, err := c.query(flags, os.Stdin)
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
+	}
+	if c.again != "" && flags.Bool(c.again) {
+		if flags.Bool("json") {
+			return caddy.ExitCodeFailedStartup, fmt.Errorf("--%s and --json do not go together: a script asks again by itself", c.again)
+		}
+		if err := c.watch(address, query); err != nil {
+			return caddy.ExitCodeFailedStartup, err
+		}
+		return caddy.ExitCodeSuccess, nil
 	}
 	body, err := c.ask(address, query)
 	if err != nil {

@@ -159,12 +159,21 @@ func printReset(t *tables, r *adminapi.Reset) {
 	t.table(rows...)
 }
 
-// printTop shows the buckets that refused most.
+// printTop shows the buckets that refused, or were asked, most.
 func printTop(t *tables, a *adminapi.Top) {
-	rows := under(len(a.Buckets), "REFUSED", "MAY BE LESS BY", "TENANT", "ROUTE")
-	for _, b := range a.Buckets {
-		rows = append(rows, []string{decimal(b.Refused), decimal(b.Over), b.Tenant, b.Route})
+	name, what := "REFUSED", "refusals"
+	count := func(b *adminapi.TopBucket) int64 { return b.Refused }
+	switch a.By {
+	case adminapi.TopRequests:
+		name, what, count = "ABOUT", "requests", func(b *adminapi.TopBucket) int64 { return b.Requests }
+	case adminapi.TopShadow:
+		name, what, count = "SHADOW", "requests that would have been refused", func(b *adminapi.TopBucket) int64 { return b.Shadow }
+	}
+	rows := under(len(a.Buckets), name, "MAY BE LESS BY", "TENANT", "ROUTE")
+	for i := range a.Buckets {
+		b := &a.Buckets[i]
+		rows = append(rows, []string{decimal(count(b)), decimal(b.Over), b.Tenant, b.Route})
 	}
 	t.table(rows...)
-	t.line("refusals of the last %s", span(float64(int64(a.Seconds))))
+	t.line("%s of the last %s", what, span(float64(int64(a.Seconds))))
 }

@@ -87,6 +87,15 @@ func answersToPrint() map[string]struct {
 			&adminapi.Refresh{Rules: 5, Rejected: 1, Changed: true, TookSeconds: 0.0123}),
 		"top": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
 			&adminapi.Top{Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Refused: 1200, Over: 3}, {Tenant: "shop b", Route: "b", Refused: 7}}}),
+		"top_requests": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
+			&adminapi.Top{By: adminapi.TopRequests, Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Requests: 32000}}}),
+		"top_shadow": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
+			&adminapi.Top{By: adminapi.TopShadow, Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Shadow: 12, Over: 1}}}),
+		"events": as(func(w *bytes.Buffer, body []byte) error { return printing(printEvents)(w, body) },
+			&adminapi.Events{Last: 8, Events: []adminapi.Event{
+				{Number: 7, At: at, Name: "rate_limit_breaker_opened", Data: map[string]any{"node": "127.0.0.1:6379/0", "reason": "\x1b[2Jtimeout"}},
+				{Number: 8, At: at.Add(time.Minute), Name: "rate_limit_rules_poll_only"},
+			}}),
 	}
 }
 

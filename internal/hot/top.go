@@ -11,13 +11,13 @@ import (
 	"github.com/caddygate/ratelimit/limit"
 )
 
-// Top finds the buckets that refused most in the last minute. It is the
+// Top finds the buckets that were noted most in the last minute, such as for a refusal. It is the
 // space-saving sketch of Metwally, Agrawal and El Abbadi (Efficient Computation of
 // Frequent and Top-k Elements in Data Streams, 2005) for each span of ten seconds,
 // split into shards by bucket so that floods of different buckets do not meet at
 // one lock. A shard counts topCounters buckets: another one takes the place of the
 // least, and its count along, which is by how much its own may be too high. So a
-// bucket with more than one in topCounters of a shard's refusals is never missed,
+// bucket with more than one in topCounters of a shard's notes is never missed,
 // whatever else floods. All is about 300 KB, 800 KB at most, made when it is needed.
 type Top struct {
 	now    func() time.Time
@@ -46,22 +46,22 @@ type topCounts struct {
 	number  int64 // of the span
 	size    int
 	hashes  [topCounters]uint64
-	buckets [topCounters]Refused
+	buckets [topCounters]Bucket
 }
 
-// Refused is a bucket that refused.
-type Refused struct {
+// Bucket is a bucket of the list.
+type Bucket struct {
 	Key    limit.Key
 	Zone   string
 	Tenant string // as it is told
-	Count  int64  // of refusals, at most
+	Count  int64  // how often it was noted, at most
 	Over   int64  // by how much Count may be too high
 }
 
 // NewTop returns a list that is empty.
 func NewTop(now func() time.Time) *Top { return &Top{now: now, seed: maphash.MakeSeed()} }
 
-// Note counts a refusal by the bucket, of the zone and of the tenant as it is told.
+// Note counts the bucket once, of the zone and of the tenant as it is told.
 func (t *Top) Note(key limit.Key, zone, tenant string) {
 	hash := maphash.Comparable(t.seed, key)
 	number := spanOf(t.now())
@@ -78,9 +78,9 @@ func (t *Top) Note(key limit.Key, zone, tenant string) {
 
 // kept is what is kept of a bucket. Its names may be parts of a request's buffer, so
 // they are copied.
-func kept(key limit.Key, zone, tenant string) Refused {
+func kept(key limit.Key, zone, tenant string) Bucket {
 	key.Tenant = strings.Clone(key.Tenant)
-	b := Refused{Key: key, Zone: zone, Tenant: key.Tenant}
+	b := Bucket{Key: key, Zone: zone, Tenant: key.Tenant}
 	if tenant != key.Tenant {
 		b.Tenant = strings.Clone(tenant)
 	}
@@ -103,7 +103,7 @@ func (s *topShard) span(number int64) *topCounts {
 }
 
 // bucket returns the bucket's counter, or nil.
-func (c *topCounts) bucket(hash uint64, key limit.Key) *Refused {
+func (c *topCounts) bucket(hash uint64, key limit.Key) *Bucket {
 	for i, known := range c.hashes[:c.size] {
 		if known == hash && c.buckets[i].Key == key {
 			return &c.buckets[i]
@@ -113,7 +113,7 @@ func (c *topCounts) bucket(hash uint64, key limit.Key) *Refused {
 }
 
 // replaceLeast counts a bucket that has no counter.
-func (c *topCounts) replaceLeast(hash uint64, b Refused) {
+func (c *topCounts) replaceLeast(hash uint64, b Bucket) {
 	at := c.size
 	if c.size < topCounters {
 		c.size++
@@ -135,19 +135,19 @@ func (c *topCounts) least() int {
 	return least
 }
 
-// List returns the buckets that refused most, most at most of them, and since when and
+// List returns the buckets that were noted most, most at most of them, and since when and
 // for how long they were counted: a minute, and what the span under way has.
-func (t *Top) List(most int) (buckets []Refused, since time.Time, counted time.Duration) {
+func (t *Top) List(most int) (buckets []Bucket, since time.Time, counted time.Duration) {
 	now := t.now()
 	number := spanOf(now)
-	all := map[limit.Key]Refused{}
+	all := map[limit.Key]Bucket{}
 	for i := range t.shards {
 		t.shards[i].addTo(all, number)
 	}
 	for _, b := range all {
 		buckets = append(buckets, b)
 	}
-	slices.SortFunc(buckets, func(a, b Refused) int {
+	slices.SortFunc(buckets, func(a, b Bucket) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Key.Tenant, b.Key.Tenant))
 	})
 	oldest := number - topSpans + 1
@@ -156,7 +156,7 @@ func (t *Top) List(most int) (buckets []Refused, since time.Time, counted time.D
 }
 
 // addTo adds up the counts of all spans that are not over for longer than a minute.
-func (s *topShard) addTo(all map[limit.Key]Refused, number int64) {
+func (s *topShard) addTo(all map[limit.Key]Bucket, number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, counts := range s.spans {

@@ -62,6 +62,28 @@ func TestPicture(t *testing.T) {
 	require.Contains(t, picture, ">nothing<", "the other panel has no data")
 }
 
+// TestNumbersAndColors draws a single number, which is the last and has the color of
+// its threshold, and a series with a color of its own.
+func TestNumbersAndColors(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "dashboard.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"panels":[
+		{"title":"Refused","type":"stat","gridPos":{"x":0,"y":0,"w":3,"h":4},
+		 "fieldConfig":{"defaults":{"unit":"percentunit","thresholds":{"steps":[{"color":"text","value":null},{"color":"orange","value":0.2},{"color":"red","value":0.9}]}}},
+		 "targets":[{"expr":"x","legendFormat":"x"}]},
+		{"title":"Outcomes","type":"timeseries","gridPos":{"x":0,"y":4,"w":12,"h":8},"fieldConfig":{"defaults":{"unit":"short"},
+		 "overrides":[{"matcher":{"id":"byName","options":"refused"},"properties":[{"id":"color","value":{"mode":"fixed","fixedColor":"#EA9A12"}}]}]},
+		 "targets":[{"expr":"y","legendFormat":"{{outcome}}"}]}]}`), 0o600))
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"status":"success","data":{"result":[{"metric":{"outcome":"refused"},"values":[[100,"0.1"],[200,"0.314"]]}]}}`)
+	}))
+	defer prometheus.Close()
+	var out strings.Builder
+	require.NoError(t, run(context.Background(), &out, options{dashboard: file, prometheus: prometheus.URL, from: 100, to: 200}))
+	require.Contains(t, out.String(), `class="orange number" x="23" y="77" text-anchor="start">31 %</text>`)
+	require.Contains(t, out.String(), `<polyline stroke="#EA9A12"`)
+}
+
 func TestPictureErrors(t *testing.T) {
 	t.Parallel()
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
