@@ -41,7 +41,7 @@ func parameterFlags() map[string]string {
 		"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
 		"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
 		"ip":     "the IP address of a guest",
-		"route":  "the route",
+		"route":  "the route (default: every route)",
 		"cost":   "what the request costs (default: what the handler says)",
 		"by":     "what to list by: refused, requests (those that ask most, granted or not) or shadow (what would have been refused)",
 		"after":  "the number of the last that is known",
@@ -69,8 +69,8 @@ func adminCommands() []adminCommand {
 			call:    adminapi.ExplainCall(), print: printing(printExplain),
 		},
 		{
-			name: "reset", short: "Makes a bucket full again, here and in Redis",
-			example: "  caddy rate-limit reset --tenant shop-a --route create-order",
+			name: "reset", short: "Makes a tenant's buckets full again, here and in Redis",
+			example: "  caddy rate-limit reset --tenant shop-a --route create-order\n  caddy rate-limit reset --tenant shop-a",
 			call:    adminapi.ResetCall(), print: printing(printReset),
 		},
 		{
@@ -160,9 +160,9 @@ func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values,
 		}
 		value := flags.String(name)
 		if value == fromInput && slices.Contains([]string{"tenant", "stored", "key"}, name) {
-			line, err := io.ReadAll(io.LimitReader(input, adminapi.MaxForm))
-			if value = strings.TrimRight(string(line), "\r\n"); err != nil || value == "" {
-				return nil, fmt.Errorf("--%s -: standard input has no name: %w", name, errors.Join(err, io.ErrUnexpectedEOF))
+			var err error
+			if value, err = readName(input); err != nil {
+				return nil, fmt.Errorf("--%s -: %w", name, err)
 			}
 		}
 		query.Set(name, value)

@@ -886,7 +886,7 @@ function eventText(event) {
 
 function drawChoices() {
 	const routes = [...new Set(answering().flatMap(g => isList(statusOf(g).routes)))].sort();
-	options($('route'), routes.map(route => [route, route]));
+	options($('route'), [...routes.map(route => [route, route]), ...(routes.length > 1 ? [['', 'every route']] : [])]);
 	options($('gateway'), state.gateways.map(g => [String(g.number), g.name]));
 	$('gateway').parentElement.hidden = state.gateways.length < 2;
 	for (const id of ['explain', 'reset']) $(id).disabled = !routes.length;
@@ -901,11 +901,12 @@ function options(select, list) {
 
 // subject is whom the form names.
 function subject() {
-	const form = new URLSearchParams({ route: $('route').value });
+	const form = new URLSearchParams();
+	if ($('route').value) form.set('route', $('route').value);
 	const [tenant, ip] = [$('tenant').value, $('ip').value.trim()];
 	if (tenant || !ip) form.set('tenant', tenant);
 	if (ip) form.set('ip', ip);
-	return { form, who: tenant ? tenantText(tenant) : ip || 'a request without a tenant', route: $('route').value, of: state.gateways[Number($('gateway').value) || 0] };
+	return { form, who: tenant ? tenantText(tenant) : ip || 'a request without a tenant', route: $('route').value || 'every route', of: state.gateways[Number($('gateway').value) || 0] };
 }
 
 const bucketSubject = bucket => ({ form: new URLSearchParams({ key: bucket.key, route: bucket.route }), who: tenantText(bucket.tenant), route: bucket.route, of: bucket.of });
@@ -925,7 +926,7 @@ async function explain(about, before = []) {
 	say(...before, el('p', { class: 'empty' }, 'Asking ' + about.of.name + ' …'));
 	try {
 		const body = await fetchJSON(about.of, 'explain', 'POST', about.form);
-		say(...before, ...isList(body.handlers).flatMap(handler => explained(handler, about)));
+		say(...before, ...isList(body.handlers).flatMap(handler => explained(handler, { ...about, route: handler.route || about.route })));
 	} catch (error) {
 		say(...before, failure('explain', about.of, error));
 	}
