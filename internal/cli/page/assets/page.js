@@ -216,7 +216,8 @@ function history() {
 	const told = state.gateways.filter(g => g.answers.history);
 	if (!told.length) return null;
 	const seconds = told[0].answers.history.step_seconds;
-	const steps = Math.round(900 / seconds);
+	const counts = told.flatMap(g => g.answers.history.series.map(one => one.counts.length));
+	const steps = Math.min(Math.round(900 / seconds), Math.max(Math.round(180 / seconds), ...counts)); // 3 to 15 minutes
 	const series = new Map();
 	let end = 0;
 	for (const g of told) {
@@ -248,6 +249,8 @@ function perSecond(past, pick) {
 	}
 	return sums;
 }
+
+const lately = 2; // steps that the numbers and the sentence are of
 
 // recent is the mean of the last steps.
 function recent(values, steps = 1) {
@@ -448,7 +451,7 @@ function findFleet(add, fresh) {
 function findSurge(add) {
 	const past = history();
 	if (!past) return;
-	const mean = pick => recent(perSecond(past, pick), 3);
+	const mean = pick => recent(perSecond(past, pick), lately);
 	const all = mean(() => true);
 	const refused = mean(one => one.outcome === 'refused');
 	const [most] = topOf('refused', 'refused');
@@ -565,8 +568,8 @@ function drawNumbers() {
 	const told = seen.map(g => statusOf(g).rules).filter(Boolean);
 	const items = [];
 	if (past) {
-		const all = recent(perSecond(past, () => true));
-		const refused = recent(perSecond(past, one => one.outcome === 'refused'));
+		const all = recent(perSecond(past, () => true), lately);
+		const refused = recent(perSecond(past, one => one.outcome === 'refused'), lately);
 		items.push(['requests a second', number(all), ''], ['refused a second', number(refused), all ? percent(refused / all) : '', refused > 5 && refused > 0.2 * all && 'warn']);
 	}
 	const withRedis = seen.filter(g => statusOf(g).redis);
@@ -615,7 +618,7 @@ function drawCharts() {
 		{ name: 'prefetch', color: 'calm2', values: perSecond(past, one => one.source === 'prefetch') },
 		{ name: 'remembered', color: 'calm3', values: perSecond(past, one => one.source === 'remembered') },
 		{ name: redis ? 'each gateway by itself' : 'the gateway', color: redis ? 'red' : 'calm', values: perSecond(past, one => one.source === 'local') },
-		{ name: 'nobody', color: 'calm3', values: perSecond(past, one => one.source === 'none') },
+		...answering().some(g => statusOf(g).source === 'allow') ? [{ name: 'nobody', color: 'amber', values: perSecond(past, one => one.outcome === 'allowed') }] : [],
 	]);
 }
 
@@ -623,10 +626,10 @@ const frame = { height: 190, left: 46, top: 8, bottom: 18 };
 
 // chart draws layers above each other.
 function chart(figure, past, layers) {
-	const used = layers.filter(layer => layer.values.some(n => n > 0));
 	const width = Math.max(200, Math.floor(figure.clientWidth));
 	const totals = past.series.length ? layers[0].values.map((_, i) => layers.reduce((sum, layer) => sum + layer.values[i], 0)) : [];
 	const top = niceTop(Math.max(1e-9, ...totals));
+	const used = layers.filter(layer => layer.values.some(n => n > top / 300)); // less is no line on a screen
 	const x = i => frame.left + (width - frame.left) * i / past.steps;
 	const y = n => frame.top + (frame.height - frame.top - frame.bottom) * (1 - n / top);
 	const picture = svg('svg', { viewBox: `0 0 ${width} ${frame.height}`, role: 'img', 'aria-label': label(used, past) });
@@ -647,7 +650,7 @@ function chart(figure, past, layers) {
 	const before = figure.querySelector('svg');
 	if (before) before.replaceWith(picture);
 	else figure.append(picture, el('ul', { class: 'legend' }));
-	setText(figure.querySelector('.when'), state.cursor === null ? 'a second, over the last 15 minutes' : 'at ' + clock(timeOf(past, at), true));
+	setText(figure.querySelector('.when'), state.cursor === null ? 'a second, over the last ' + Math.round(past.steps * past.seconds / 60) + ' minutes' : 'at ' + clock(timeOf(past, at), true));
 	drawLegend(figure.querySelector('.legend'), used, at);
 }
 
