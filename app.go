@@ -111,6 +111,7 @@ type App struct {
 	layouts  map[string]*layout    // of the routes
 	limits   map[string]limit.Rule // of the routes, as their first handler has them
 	strays   strays
+	bans     bans
 
 	share          float64         // of every rule, 0: all of it
 	regions        *regions.Source // nil where the share is not measured

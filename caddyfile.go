@@ -113,7 +113,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"ipv6_prefix":     {Parse: block.Integer(&h.IPv6Prefix, ipv6PrefixBounds)},
 		"unknown":         {Parse: block.Word(&h.Unknown, unknownDefault, unknownGuestWord, unknownDeny)},
 		"plan":            {Parse: block.Text(&h.Plan)},
-		"cost":            {Parse: h.parseCost},
+		"cost":            {Parse: h.parseCost, Repeats: true},
+		"charge":          {Parse: h.parseCharge, Repeats: true},
+		"unread":          {Parse: h.parseUnread},
+		"ban":             {Parse: h.parseBan},
 		"shadow":          {Parse: block.Flag(&h.Shadow)},
 		"limit":           {Parse: h.parseLimit, Repeats: true},
 		"algorithm":       {Parse: block.Word(&h.Algorithm, algorithmWords()...)},
@@ -134,6 +137,9 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	if keys > 1 && len(h.RateLimits) == 0 {
 		return d.Err("the option log_key stands here twice")
+	}
+	if err := h.afterBlock(d); err != nil {
+		return err
 	}
 	return block.Located(d, h.checkMixed())
 }
@@ -210,14 +216,6 @@ func (h *Handler) parsePrefetch(d *caddyfile.Dispenser) error {
 	}
 	h.Prefetch = Prefetch(value)
 	_, err = h.Prefetch.rule()
-	return block.Located(d, err)
-}
-
-func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
-	if err := block.Text(&h.Cost)(d); err != nil {
-		return err
-	}
-	_, err := newCostSource(h.Cost)
 	return block.Located(d, err)
 }
 

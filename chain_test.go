@@ -46,6 +46,11 @@ func (a asked) Take(ctx context.Context, req limit.Request) (limit.Decision, err
 	return decision, err
 }
 
+func (a asked) Settle(s limit.Settlement) {
+	s.Bucket.Key.Tenant = a.owner + s.Bucket.Key.Tenant
+	a.Limiter.Settle(s)
+}
+
 func (a asked) Reset(ctx context.Context, key limit.Key) error {
 	key.Tenant = a.owner + key.Tenant
 	err := a.Limiter.Reset(ctx, key)
@@ -78,7 +83,7 @@ func TestEveryChain(t *testing.T) {
 				with.owner = fmt.Sprintf("fixture-%d.", fixtures.Add(1))
 				with.Limiter = running(t, test.app).limiter
 				return limittest.Fixture{
-					Limiter: with, Source: with.source,
+					Limiter: with, Source: with.source, BansNobody: name == "redis that is down",
 					Algorithms: []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowLog, limit.SlidingWindowCounter},
 				}
 			})

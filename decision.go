@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -23,6 +24,12 @@ type charge struct {
 	source  limit.Source
 	outcome outcome
 	asked   bool // of the shadow buckets
+
+	price int64 // what a unit of the bucket costs
+	taken int64 // what it was asked for in the end
+	spent int64 // what the answer has cost so far, where it is billed
+
+	billed bool // something is known of what the answer cost
 }
 
 // longestShown is the longest tenant that is told as it was sent, in bytes,
@@ -55,6 +62,14 @@ func (c *charge) note(decision limit.Decision, state limit.State, refused outcom
 	}
 }
 
+// count counts what was decided.
+func (c *charge) count() {
+	if c.outcome == outcomeRefused {
+		c.zone.counts.decline(c.reason())
+	}
+	c.zone.counts.count(c.outcome, c.source)
+}
+
 // shown reports whether there is anything to tell about the bucket.
 func (c *charge) shown() bool {
 	return c.source != limit.SourceNone
@@ -72,6 +87,7 @@ type verdict struct {
 	logged    bool            // the access log tells of it
 	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
+	who       visitor         // where the answer is charged
 	vars      map[string]any  // the request's, where the verdict lives; nil: it has none
 	repl      *caddy.Replacer // the request's
 	fields    fields
@@ -183,7 +199,7 @@ func askShadows(charges []charge, wanted limit.Request, cost int64, ask asker) e
 		for j := i; j < len(charges); j++ {
 			if c := &charges[j]; c.costs(wanted.Cost, cost) {
 				c.asked = true
-				if !c.tooLarge(wanted.Cost, logs, outcomeShadow) {
+				if c.taken = cmp.Or(c.bucket.Cost, wanted.Cost); !c.tooLarge(c.taken, logs, outcomeShadow) {
 					wanted.Buckets = append(wanted.Buckets, c.bucket)
 				}
 			}
@@ -203,7 +219,7 @@ func askShadows(charges []charge, wanted limit.Request, cost int64, ask asker) e
 // costs reports whether the bucket may not refuse the request, is not asked yet,
 // and is to be asked for this price.
 func (c *charge) costs(price, cost int64) bool {
-	return !c.enforced() && !c.asked && c.payable(cost) == price
+	return !c.enforced() && !c.asked && (c.bucket.Cost > 0 || c.payable(cost) == price)
 }
 
 // noteShadows writes a decision into the charges whose buckets were asked.
@@ -241,7 +257,8 @@ func enforcedBuckets(charges []charge, buckets []limit.Bucket, cost int64) (list
 		if !charges[i].enforced() {
 			continue
 		}
-		if charges[i].tooLarge(cost, logs, outcomeRefused) {
+		c := &charges[i]
+		if c.taken = cmp.Or(c.bucket.Cost, cost); c.tooLarge(c.taken, logs, outcomeRefused) {
 			return nil, false
 		}
 		buckets = append(buckets, charges[i].bucket)
@@ -327,6 +344,28 @@ func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decisio
 	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(wanted.Buckets)-1)}, nil
 }
 
+// costs returns what the request costs, and notes at the charges since from what it
+// costs them. An error is as that of a cost.
+func (h *Handler) costs(current *verdict, from int) (int64, error) {
+	cost, err := h.cost.of(current.repl)
+	if err != nil {
+		return 0, err
+	}
+	for i := from; i < len(current.charges); i++ {
+		c := &current.charges[i]
+		if c.price = cost; c.zone.price != nil {
+			if c.price, err = c.zone.price.of(current.repl); err != nil {
+				return 0, err
+			}
+			c.bucket.Cost = c.payable(c.price)
+		}
+		if c.bucket.Settles && c.price > c.bucket.Rule.Capacity {
+			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
+		}
+	}
+	return cost, nil
+}
+
 // payable returns what a request costs each of the enforced buckets, which give a
 // region's share of their limits: a cost above a share is that whole share, so that
 // it does not become impossible. One above a whole limit stays as it is, and is
@@ -335,7 +374,7 @@ func payable(charges []charge, cost int64) int64 {
 	price := cost
 	for i := range charges {
 		c := &charges[i]
-		if !c.enforced() {
+		if !c.enforced() || c.bucket.Cost > 0 {
 			continue
 		}
 		if cost > c.whole {

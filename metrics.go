@@ -43,11 +43,15 @@ type collectors struct {
 	triggered   *prometheus.CounterVec
 	changes     *prometheus.CounterVec
 	dropped     *prometheus.CounterVec
+	unread      *prometheus.CounterVec
+	cut         *prometheus.CounterVec
+	lost        *prometheus.CounterVec
+	banned      *prometheus.CounterVec
 }
 
 // list returns all of them.
 func (c *collectors) list() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.triggered, c.changes, c.dropped}
+	return []prometheus.Collector{c.requests, c.declined, c.processTime, c.redisErrors, c.triggered, c.changes, c.dropped, c.unread, c.cut, c.lost, c.banned}
 }
 
 // begin makes series before they count, so that a first time is an increase from
@@ -72,7 +76,23 @@ var processCollectors = sync.OnceValue(func() *collectors {
 		}, []string{"zone", "outcome", "source"}),
 		declined: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "declined_requests_total",
-			Help: "Requests that were refused with 429, by zone.",
+			Help: "Requests that were refused, by zone and reason: rate, or ban.",
+		}, []string{"zone", "reason"}),
+		unread: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "charges_unread_total",
+			Help: "Answers that did not say what they cost, by zone and reason.",
+		}, []string{"zone", "reason"}),
+		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "charges_cut_total",
+			Help: "Tokens that answers cost and a debt had no room for, by zone.",
+		}, []string{"zone"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "settlements_lost_total",
+			Help: "Requests of which what they took at their start was not settled, by reason.",
+		}, []string{"reason"}),
+		banned: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: "bans_total",
+			Help: "Bans that this gateway saw for the first time, by zone.",
 		}, []string{"zone"}),
 		processTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "process_time_seconds",
@@ -99,6 +119,9 @@ var processCollectors = sync.OnceValue(func() *collectors {
 	c.begin()
 	return c
 })
+
+// countLost counts a request whose cost is not settled.
+func countLost(reason string) { processCollectors().lost.WithLabelValues(reason).Inc() }
 
 func countRedisError(err error) {
 	processCollectors().redisErrors.WithLabelValues(redisbucket.Reason(err)).Inc()
@@ -161,8 +184,8 @@ func (m *metrics) release() error {
 // pointer counts nothing.
 type routeMetrics struct {
 	name        string
-	declined    prometheus.Counter
 	processTime prometheus.Observer
+	declined    [2]atomic.Pointer[prometheus.Counter] // by rate, and by another reason
 	requests    [outcomes][limit.Sources]atomic.Pointer[prometheus.Counter]
 	users       int // configs, under usedRoutes.mu; 0: its series are gone
 }
@@ -180,7 +203,6 @@ func takeRoute(name string) *routeMetrics {
 	if !found {
 		known = &routeMetrics{
 			name:        name,
-			declined:    processCollectors().declined.WithLabelValues(name),
 			processTime: processCollectors().processTime.WithLabelValues(name),
 		}
 		usedRoutes.byName[name] = known
@@ -198,13 +220,16 @@ func (m *routeMetrics) release() {
 	delete(usedRoutes.byName, m.name)
 	c, labels := processCollectors(), prometheus.Labels{"zone": m.name}
 	c.requests.DeletePartialMatch(labels)
-	c.declined.DeletePartialMatch(labels)
+	for _, family := range []*prometheus.CounterVec{c.declined, c.unread, c.cut, c.banned} {
+		family.DeletePartialMatch(labels)
+	}
 	c.processTime.DeletePartialMatch(labels)
 }
 
 // begin makes the series that the route may come to have, so that a first refusal
 // is an increase from 0.
 func (m *routeMetrics) begin(redis bool) {
+	m.add(processCollectors().declined, 0, reasonRate)
 	for what := outcomeUnlimited; int(what) < outcomes; what++ {
 		m.counter(what, limit.SourceNone)
 	}
@@ -253,12 +278,53 @@ func (m *routeMetrics) observe(took time.Duration) {
 	m.processTime.Observe(took.Seconds())
 }
 
-func (m *routeMetrics) count(what outcome, source limit.Source) {
+// add adds to a series of the zone, unless the zone has gone with its last
+// configuration, so that no series comes back.
+func (m *routeMetrics) add(family *prometheus.CounterVec, n int64, labels ...string) {
 	if m == nil {
 		return
 	}
-	if what == outcomeRefused {
-		m.declined.Inc()
+	usedRoutes.mu.Lock()
+	defer usedRoutes.mu.Unlock()
+	if m.users > 0 {
+		family.WithLabelValues(append([]string{m.name}, labels...)...).Add(float64(n))
+	}
+}
+
+// decline counts a request that was refused.
+func (m *routeMetrics) decline(reason string) {
+	if m == nil {
+		return
+	}
+	kept := &m.declined[0]
+	if reason != reasonRate {
+		kept = &m.declined[1]
+	}
+	if counter := kept.Load(); counter != nil {
+		(*counter).Inc()
+		return
+	}
+	usedRoutes.mu.Lock()
+	defer usedRoutes.mu.Unlock()
+	if m.users > 0 {
+		counter := processCollectors().declined.WithLabelValues(m.name, reason)
+		counter.Inc()
+		kept.Store(&counter)
+	}
+}
+
+// countUnread counts an answer that does not say what it cost.
+func (m *routeMetrics) countUnread(reason string) { m.add(processCollectors().unread, 1, reason) }
+
+// countCut counts what a debt had no room for.
+func (m *routeMetrics) countCut(tokens int64) { m.add(processCollectors().cut, tokens) }
+
+// countBan counts a ban.
+func (m *routeMetrics) countBan() { m.add(processCollectors().banned, 1) }
+
+func (m *routeMetrics) count(what outcome, source limit.Source) {
+	if m == nil {
+		return
 	}
 	if counter := m.counter(what, source); counter != nil {
 		(*counter).Inc()

@@ -39,11 +39,11 @@ func get(t *testing.T, h *Handler, headers ...string) (status int, most string) 
 
 const plansOfApp = `{
 	"static_rules": [
-		{"tenant":"shop-vip","route":"a","capacity":1000,"refill_per_second":1},
-		{"tenant":"~gold","route":"a","capacity":100,"refill_per_second":1},
+		{"tenant":"shop-vip","route":"plans","capacity":1000,"refill_per_second":1},
+		{"tenant":"~gold","route":"plans","capacity":100,"refill_per_second":1},
 		{"tenant":"~gold","route":"*","capacity":90,"refill_per_second":1},
-		{"tenant":"~free","route":"*","capacity":10,"refill_per_second":1},
-		{"tenant":"*","route":"a","capacity":3,"refill_per_second":1}
+		{"tenant":"~free","route":"*","capacity":10,"refill_per_second":10000},
+		{"tenant":"*","route":"plans","capacity":30,"refill_per_second":3000}
 	],
 	"plans": [{"tenant":"shop-a","plan":"gold"},{"tenant":"shop-vip","plan":"gold"},{"tenant":"shop-c","plan":"unruled"}]
 }`
@@ -51,7 +51,7 @@ const plansOfApp = `{
 // TestPlans: which rule counts for whom. A plan's rules are a default for each of its
 // tenants, and what a request says never matches them.
 func TestPlans(t *testing.T) {
-	h, err := provision(t, plansOfApp, `{"routes":["a"],"plan":"{http.request.header.X-Plan}"}`)
+	h, err := provision(t, plansOfApp, `{"routes":["plans"],"plan":"{http.request.header.X-Plan}"}`)
 	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		headers []string
@@ -61,12 +61,12 @@ func TestPlans(t *testing.T) {
 		"another of the plan":      {[]string{"X-Api-Key", "shop-vip"}, "1000"},
 		"before the request's own": {[]string{"X-Api-Key", "shop-a", "X-Plan", "free"}, "100"},
 		"the request's own":        {[]string{"X-Api-Key", "shop-b", "X-Plan", "free"}, "10"},
-		"a plan without rules":     {[]string{"X-Api-Key", "shop-c"}, "3"},
-		"no plan":                  {[]string{"X-Api-Key", "shop-b"}, "3"},
-		"no plan's name":           {[]string{"X-Api-Key", "shop-b", "X-Plan", "~gold"}, "3"},
-		"a reserved name":          {[]string{"X-Api-Key", "shop-b", "X-Plan", "guest"}, "3"},
-		"a key like a plan":        {[]string{"X-Api-Key", "~gold"}, "3"},
-		"a wildcard":               {[]string{"X-Api-Key", "*"}, "3"},
+		"a plan without rules":     {[]string{"X-Api-Key", "shop-c"}, "30"},
+		"no plan":                  {[]string{"X-Api-Key", "shop-b"}, "30"},
+		"no plan's name":           {[]string{"X-Api-Key", "shop-b", "X-Plan", "~gold"}, "30"},
+		"a reserved name":          {[]string{"X-Api-Key", "shop-b", "X-Plan", "guest"}, "30"},
+		"a key like a plan":        {[]string{"X-Api-Key", "~gold"}, "30"},
+		"a wildcard":               {[]string{"X-Api-Key", "*"}, "30"},
 	} {
 		status, most := get(t, h, test.headers...)
 		require.Equal(t, http.StatusOK, status, name)
@@ -78,7 +78,7 @@ func TestPlans(t *testing.T) {
 
 // TestPlansAndUnknown: a tenant is known by a plan that has rules.
 func TestPlansAndUnknown(t *testing.T) {
-	h, err := provision(t, plansOfApp, `{"routes":["a"],"unknown":"deny"}`)
+	h, err := provision(t, plansOfApp, `{"routes":["plans"],"unknown":"deny"}`)
 	require.NoError(t, err)
 	for tenant, want := range map[string]int{"shop-a": 200, "shop-vip": 200, "shop-b": 401, "shop-c": 401, "~gold": 401, "~enterprise": 401, "": 401} {
 		status, _ := get(t, h, "X-Api-Key", tenant)

@@ -94,6 +94,20 @@ type Handler struct {
 	// request whose cost is anything else is answered with 400. Default: 1.
 	Cost string `json:"cost,omitempty"`
 
+	// What a request takes of one route where that is not `cost`, so that requests and
+	// what they use stand in one handler. Default: none.
+	Costs []Cost `json:"costs,omitempty"`
+
+	// What a request cost in the end, by its answer: one for each route, or one for
+	// all. Not with prefetch or shards. Default: what it took at its start.
+	Charge []Charge `json:"charge,omitempty"`
+
+	// Who empties the bucket stays out of the route until the time is over, on all
+	// gateways. With `charge`, what answers have cost must have emptied it; else the
+	// first request that is refused begins it. Not with prefetch or shards. Default:
+	// nobody is banned.
+	Ban *Ban `json:"ban,omitempty"`
+
 	// How many tokens each gateway may take ahead from Redis for a bucket that is
 	// asked for often, from 0 to 100,000, or `auto` for as many as its demand asks
 	// for. All gateways together may then admit as many tokens over the limit.
@@ -136,6 +150,8 @@ type Handler struct {
 	cost     costSource
 	zones    []*zone
 	style    headerStyle
+	metered  bool   // some zone charges by the answer
+	unread   *int64 // of the Caddyfile's option, until it is in each charge
 }
 
 // CaddyModule returns the module's ID and how to make one.
@@ -230,7 +246,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if len(current.charges) == from {
 		return current.passFree(w, r, next)
 	}
-	cost, err := h.cost.of(current.repl)
+	cost, err := h.costs(current, from)
 	if err != nil {
 		if turnCostAway(current, from) {
 			return current.passFree(w, r, next)
@@ -238,6 +254,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
+	asked := time.Now()
 	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
 	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
@@ -249,10 +266,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		h.tellShadows(r, current.charges[from:])
 		current.showNearest(from, h.style)
 		current.annotate(r.Context())
+		if h.metered {
+			current.who = who
+			return h.serve(w, r, current, current.charges[from:], asked, next)
+		}
 		return current.pass(w, r, next)
 	}
-	h.tellRefusal(r, &current.charges[violated])
-	return current.refuse(w, r, violated, h.style)
+	c := &current.charges[violated]
+	if c.state.Banned > 0 {
+		h.app.noteBan(c, c.state.Banned)
+	}
+	h.tellRefusal(r, c)
+	return current.refuse(w, r, violated, h.refusalStatus(c), h.style)
 }
 
 // identify finds out whose request it is. Zones with keys of their own do that
@@ -300,7 +325,11 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 		case limit.Unlimited:
 			free = append(free, zone)
 		default:
-			current.add(rules.charge(zone, key, who.shown, rule))
+			c := rules.charge(zone, key, who.shown, rule)
+			if c.bucket.Settles = zone.meter != nil; c.enforced() {
+				c.bucket.Ban = zone.ban
+			}
+			current.add(c)
 		}
 	}
 	for _, zone := range free {
@@ -315,7 +344,7 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 		c := &charges[i]
 		c.zone.counts.observe(took)
 		if c.outcome != outcomeUndecided {
-			c.zone.counts.count(c.outcome, c.source)
+			c.count()
 			h.app.memory.noteAsked(c)
 		}
 	}

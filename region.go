@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -172,7 +173,7 @@ func (a *App) countDemand(charges []charge, cost int64) {
 		return
 	}
 	for i := range charges {
-		if cost <= charges[i].whole {
+		if cost := cmp.Or(charges[i].price, cost); cost <= charges[i].whole {
 			a.regions.Count(charges[i].bucket.Key, cost)
 		}
 	}

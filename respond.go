@@ -64,7 +64,7 @@ func (v *verdict) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // refuse tells the client that the charge refused its request: with a document
 // where it asks for one, and otherwise with the error that `handle_errors` renders.
 // An error route that limits has no such route behind it, and the answer is written.
-func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
+func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated, status int, style headerStyle) error {
 	c := &v.charges[violated]
 	v.about, v.closed, v.turned = violated, true, outcomeUndecided
 	v.annotate(r.Context())
@@ -79,14 +79,14 @@ func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, s
 		header["Retry-After"] = v.retryAfter[:]
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
-	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, v.violatedNames()) {
+	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, status, v.violatedNames()) {
 		return nil
 	}
 	if inErrorRoute(r) {
-		w.WriteHeader(http.StatusTooManyRequests)
+		w.WriteHeader(status)
 		return nil
 	}
-	return refusedError()
+	return refusedError(status)
 }
 
 // publish makes the verdict known to the rest of the request: to other
@@ -111,7 +111,7 @@ func (v *verdict) placeholder(name string) (any, bool) {
 	}
 	name = name[len(prefix):]
 	if len(v.charges) == 0 {
-		return "", slices.Contains([]string{"tenant", "route", "remaining", "source", "exceeded.name"}, name)
+		return "", slices.Contains([]string{"tenant", "route", "remaining", "source", "charged", "exceeded.name", "exceeded.reason"}, name)
 	}
 	about := &v.charges[v.about]
 	switch name {
@@ -123,9 +123,16 @@ func (v *verdict) placeholder(name string) (any, bool) {
 		return about.state.Remaining, true
 	case "source":
 		return about.source.String(), true
+	case "charged":
+		return about.charged(), true
 	case "exceeded.name":
 		if about.outcome == outcomeRefused {
 			return about.zone.name, true
+		}
+		return "", true
+	case "exceeded.reason":
+		if about.outcome == outcomeRefused {
+			return about.reason(), true
 		}
 		return "", true
 	}
@@ -186,7 +193,7 @@ func (v *verdict) leave(r *http.Request, from int, reason error) error {
 		if c.outcome == outcomeUndecided {
 			c.zone.counts.count(outcomeLeft, limit.SourceNone)
 		} else {
-			c.zone.counts.count(c.outcome, c.source)
+			c.count()
 		}
 	}
 	v.turnAway(outcomeLeft, v.charges[from].zone)
@@ -230,10 +237,10 @@ const refusedTrace = "ratelimit.(*verdict).refuse (respond.go)"
 // refusedError is the error of a refused request. It is what caddyhttp.Error
 // makes, which looks its caller up and formats it each time: under a flood that
 // would be a third of what a refusal costs, and always the same text.
-func refusedError() caddyhttp.HandlerError {
+func refusedError(status int) caddyhttp.HandlerError {
 	return caddyhttp.HandlerError{
 		ID:         errorID(rand.Uint64()), //nolint:gosec // it names a line of a log, and is no secret
-		StatusCode: http.StatusTooManyRequests,
+		StatusCode: status,
 		Err:        errExceeded,
 		Trace:      refusedTrace,
 	}
@@ -260,21 +267,21 @@ func errorID(random uint64) string {
 //
 // An error route that a subroute keeps for itself, which only JSON can write, is
 // not seen.
-func refuseWithProblem(w http.ResponseWriter, r *http.Request, names []string) bool {
-	if len(names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r) {
+func refuseWithProblem(w http.ResponseWriter, r *http.Request, status int, names []string) bool {
+	if len(names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r, status) {
 		return false
 	}
-	writeProblem(w, r, names)
+	writeProblem(w, r, status, names)
 	return true
 }
 
 // writeProblem writes the document that names the violated policies.
-func writeProblem(w http.ResponseWriter, r *http.Request, names []string) {
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, names []string) {
 	document := headers.Problem(names)
 	header := w.Header()
 	header.Set("Content-Type", headers.ProblemMedia)
 	header.Set("Content-Length", strconv.Itoa(len(document)))
-	w.WriteHeader(http.StatusTooManyRequests)
+	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(document) // whom it does not reach has left
 	}
@@ -283,7 +290,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, names []string) {
 // mayRender reports whether the server has an error route that may answer the
 // refusal of the request, or cannot be asked. All sites on a port share one
 // server, and most error routes are for other sites or other statuses.
-func mayRender(r *http.Request) bool {
+func mayRender(r *http.Request, status int) bool {
 	ctx := r.Context()
 	server, found := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !found {
@@ -295,7 +302,7 @@ func mayRender(r *http.Request) bool {
 	if server.Errors == nil || len(server.Errors.Routes) == 0 {
 		return false
 	}
-	refused := server.Errors.WithError(r, caddyhttp.HandlerError{StatusCode: http.StatusTooManyRequests, Err: errExceeded})
+	refused := server.Errors.WithError(r, caddyhttp.HandlerError{StatusCode: status, Err: errExceeded})
 	if original, found := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); found {
 		refused.Method, refused.RemoteAddr = original.Method, original.RemoteAddr
 		refused.RequestURI, refused.URL = original.RequestURI, original.URL

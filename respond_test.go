@@ -19,17 +19,17 @@ import (
 // TestRefusedErrorIsLikeCaddys: handle_errors and logs find in it what they find
 // in an error that Caddy makes.
 func TestRefusedErrorIsLikeCaddys(t *testing.T) {
-	ours, caddys := error(refusedError()), error(caddyhttp.Error(http.StatusTooManyRequests, errExceeded))
+	ours, caddys := error(refusedError(http.StatusTooManyRequests)), error(caddyhttp.Error(http.StatusTooManyRequests, errExceeded))
 	require.ErrorIs(t, ours, errExceeded)
 	var our, caddy caddyhttp.HandlerError
 	require.ErrorAs(t, ours, &our)
 	require.ErrorAs(t, caddys, &caddy)
 	require.Equal(t, caddy.StatusCode, our.StatusCode)
 	require.Len(t, our.ID, len(caddy.ID))
-	require.NotEqual(t, our.ID, refusedError().ID)
+	require.NotEqual(t, our.ID, refusedError(http.StatusTooManyRequests).ID)
 	require.Regexp(t, `^\S+ \([a-z_]+\.go(:\d+)?\)$`, our.Trace)
 	require.Regexp(t, `^\S+ \([a-z_]+\.go(:\d+)?\)$`, caddy.Trace)
-	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { ours = refusedError() }), 2.0)
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { ours = refusedError(http.StatusTooManyRequests) }), 2.0)
 }
 
 func TestErrorIDsAreWords(t *testing.T) {
@@ -65,7 +65,7 @@ func (refuser) CaddyModule() caddy.ModuleInfo {
 
 func (h refuser) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	w.Header().Set("Retry-After", "7")
-	if refuseWithProblem(w, r, h.Policies) {
+	if refuseWithProblem(w, r, http.StatusTooManyRequests, h.Policies) {
 		return nil
 	}
 	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
@@ -139,7 +139,7 @@ func TestProblemDocument(t *testing.T) {
 		"a broken UTF-8": {[]string{"\xff"}, []string{"%FF"}},
 	} {
 		w := httptest.NewRecorder()
-		writeProblem(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), test.names)
+		writeProblem(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), http.StatusTooManyRequests, test.names)
 		var document map[string]any
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &document), name)
 		violated := make([]any, len(test.want))
@@ -163,7 +163,7 @@ func TestProblemOutsideAServer(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set("Accept", headers.ProblemMedia)
 	w := httptest.NewRecorder()
-	require.False(t, refuseWithProblem(w, r, []string{"a"}))
+	require.False(t, refuseWithProblem(w, r, http.StatusTooManyRequests, []string{"a"}))
 	require.Empty(t, w.Header())
 }
 

@@ -30,6 +30,9 @@ type zone struct {
 	fallbackText string                // its capacity in headers; blank: not known
 	counts       *routeMetrics         // nil: nothing is counted
 	logKey       bool                  // whether logs and spans may name the tenant
+	price        *costSource           // what a request takes, nil: the handler's cost
+	meter        *meter                // what an answer costs, nil: what was taken
+	ban          time.Duration         // who empties its bucket stays out, 0: nobody
 	single       bool                  // whether its bucket is the only one of a request, at a cost of 1
 	layout       *layout               // of the route's buckets in Redis
 	sharers      func() int64          // gateways that divide a limit without Redis, nil: none
@@ -89,7 +92,11 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := h.provisionCharges(); err != nil {
+		return err
+	}
 	for _, zone := range h.zones {
+		h.metered = h.metered || zone.meter != nil
 		zone.logKey, zone.logger = h.LogKey, h.logger
 		h.warnOfAnother(zone)
 		zone.fallbackText = headers.Number(zone.fallback.Capacity)

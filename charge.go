@@ -1,0 +1,350 @@
+package ratelimit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
+
+	"github.com/caddygate/ratelimit/internal/block"
+	"github.com/caddygate/ratelimit/internal/tally"
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// Cost says what a request takes of one route.
+type Cost struct {
+	// The route that it is for. Required.
+	Route string `json:"route,omitempty"`
+
+	// How many tokens a request takes: a whole number from 1, or a placeholder.
+	// Required.
+	Cost string `json:"cost,omitempty"`
+}
+
+// Charge says what a request cost in the end, by its answer. The request takes its
+// cost at its start, and the difference is settled when the answer is known. Exactly
+// one of status, header, json, bytes and value is set.
+type Charge struct {
+	// The route of the handler that it is for. Default: each that has no charge of its
+	// own.
+	Route string `json:"route,omitempty"`
+
+	// The statuses of answers that cost what was taken: such as `401`, `4xx`, or
+	// `!5xx` for all others. Any other answer costs nothing.
+	Status []string `json:"status,omitempty"`
+
+	// The header of the answer that holds the cost, as a whole number.
+	Header string `json:"header,omitempty"`
+
+	// The places in a JSON answer whose numbers add up to the cost, such as
+	// `usage.total_tokens`; `a|b` is the first of two that is there, and
+	// `usage.output_tokens*4` counts four times. Of a stream of events or lines each
+	// place's last number counts.
+	JSON []string `json:"json,omitempty"`
+
+	// How many bytes of the answer's body cost one token.
+	Bytes int64 `json:"bytes,omitempty"`
+
+	// A text with placeholders whose value is the cost when the answer has ended.
+	Value string `json:"value,omitempty"`
+
+	// What an answer costs that does not say it. Default: what was taken at the start.
+	Unread *int64 `json:"unread,omitempty"`
+}
+
+// maxBytesPerToken bounds Charge.Bytes.
+const maxBytesPerToken = 1 << 40
+
+// meter is what an answer on one zone costs.
+type meter struct {
+	statuses []statusRange // nil: not by status
+	header   string
+	paths    []tally.Path
+	bytes    int64
+	value    *costSource
+	unread   int64 // -1: what was taken
+}
+
+// statusRange is a range of statuses that counts, or that does not.
+type statusRange struct {
+	from, to int
+	not      bool
+}
+
+// newMeter reads a charge. An error names the field.
+func newMeter(c *Charge) (*meter, error) {
+	kinds := 0
+	for _, set := range []bool{len(c.Status) > 0, c.Header != "", len(c.JSON) > 0, c.Bytes != 0, c.Value != ""} {
+		if set {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return nil, errors.New("charge: one of status, header, json, bytes and value is needed, and no more")
+	}
+	m := &meter{header: http.CanonicalHeaderKey(c.Header), bytes: c.Bytes, unread: -1}
+	if c.Unread != nil {
+		if m.unread = *c.Unread; m.unread < 0 || m.unread > limit.MaxCapacity {
+			return nil, fmt.Errorf("unread: %d is out of bounds: allowed are 0 to %d", m.unread, limit.MaxCapacity)
+		}
+	}
+	var err error
+	switch {
+	case len(c.Status) > 0:
+		m.statuses, err = parseStatuses(c.Status)
+	case len(c.JSON) > 0:
+		if m.paths, err = tally.ParsePaths(c.JSON); err != nil {
+			err = fmt.Errorf("charge json: %w", err)
+		}
+	case c.Bytes < 0 || c.Bytes > maxBytesPerToken:
+		err = fmt.Errorf("charge bytes: %d is out of bounds: allowed are 1 to %d", c.Bytes, int64(maxBytesPerToken))
+	case c.Value != "":
+		if !strings.Contains(c.Value, "{") {
+			return nil, errors.New("charge value: a placeholder is needed, whose value is the cost when the answer has ended")
+		}
+		m.value = &costSource{template: c.Value}
+		err = checkPlaceholders(c.Value)
+	}
+	return m, err
+}
+
+// parseStatuses reads 401, 4xx and !5xx.
+func parseStatuses(words []string) ([]statusRange, error) {
+	ranges := make([]statusRange, len(words))
+	for i, word := range words {
+		r := &ranges[i]
+		text, not := strings.CutPrefix(word, "!")
+		r.not = not
+		if class, found := strings.CutSuffix(text, "xx"); found && len(class) == 1 && class >= "1" && class <= "5" {
+			r.from = 100 * int(class[0]-'0')
+			r.to = r.from + 99
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 100 || n > 599 {
+			return nil, fmt.Errorf("charge status: %q is no status: allowed are 100 to 599, 1xx to 5xx, and ! before them for all others", block.Clipped(word))
+		}
+		if n == statusClientClosedRequest {
+			return nil, errors.New("charge status: 499 is no answer: a request whose client left before its answer pays what was taken")
+		}
+		r.from, r.to = n, n
+	}
+	return ranges, nil
+}
+
+// charges reports whether an answer with the status costs what was taken.
+func (m *meter) charges(status int) bool {
+	others := true // whether what no range names counts
+	for _, r := range m.statuses {
+		inside := r.from <= status && status <= r.to
+		if inside {
+			return !r.not
+		}
+		others = others && r.not
+	}
+	return others
+}
+
+// early reports whether the cost is known when the answer's header is.
+func (m *meter) early() bool { return m.statuses != nil || m.header != "" }
+
+// meterOf returns what an answer on a route costs; nil: what was taken.
+func (h *Handler) meterOf(route string) (*meter, error) {
+	var own, all *Charge
+	for i := range h.Charge {
+		c := &h.Charge[i]
+		into := &own
+		switch c.Route {
+		case route:
+		case "":
+			into = &all
+		default:
+			if !slices.Contains(h.routes(), c.Route) {
+				return nil, fmt.Errorf("charge: %q is not a route of this handler: allowed are %s", block.Clipped(c.Route), strings.Join(h.routes(), ", "))
+			}
+			continue
+		}
+		if *into != nil {
+			return nil, fmt.Errorf("charge: it stands here twice for the route %q", route)
+		}
+		*into = c
+	}
+	if c := cmp.Or(own, all); c != nil {
+		return newMeter(c)
+	}
+	return nil, nil
+}
+
+// priceOf returns what a request takes of a route where that is not the handler's
+// cost; nil where it is.
+func (h *Handler) priceOf(route string) (price *costSource, err error) {
+	for i := range h.Costs {
+		c := &h.Costs[i]
+		if !slices.Contains(h.routes(), c.Route) {
+			return nil, fmt.Errorf("costs: %q is not a route of this handler: allowed are %s", block.Clipped(c.Route), strings.Join(h.routes(), ", "))
+		}
+		if c.Route != route {
+			continue
+		}
+		if price != nil {
+			return nil, fmt.Errorf("costs: the route %q stands here twice", route)
+		}
+		if c.Cost == "" {
+			return nil, fmt.Errorf("costs: the cost of the route %q is missing", route)
+		}
+		source, err := newCostSource(c.Cost)
+		if err != nil {
+			return nil, err
+		}
+		h.warnOfPlaceholders("cost", source.template)
+		price = &source
+	}
+	return price, nil
+}
+
+// provisionCharges gives the zones what the handler charges in the end, and refuses
+// what does not go together.
+func (h *Handler) provisionCharges() (err error) {
+	if len(h.Charge) == 0 && h.Ban == nil && len(h.Costs) == 0 {
+		return nil
+	}
+	ban, err := h.banTime()
+	if err != nil {
+		return err
+	}
+	for _, z := range h.zones {
+		if z.price, err = h.priceOf(z.route); err != nil {
+			return err
+		}
+		if z.meter, err = h.meterOf(z.route); err != nil {
+			return err
+		}
+		z.ban = ban
+		if z.price != nil || z.meter != nil || ban > 0 {
+			z.single = false // nothing is taken ahead, and the bucket is not split
+		}
+		if z.meter != nil && z.meter.statuses == nil && z.defaults.Algorithm == limit.SlidingWindowLog {
+			return fmt.Errorf("charge: a sliding_window_log, as on the route %q, takes `charge status` only: what it granted cannot be made more", z.route)
+		}
+	}
+	if h.Prefetch != "" && h.Prefetch != "0" || h.Shards > 1 {
+		return errors.New("charge, ban and costs of one route do not go together with prefetch or shards: tokens that are taken ahead, or lie in parts, cannot be settled")
+	}
+	return nil
+}
+
+// reading tells whether the body of an answer is read.
+func (m *meter) reading() bool { return m.paths != nil || m.bytes > 0 }
+
+// parseCharge reads `charge <kind> <value>… [on <route>]`.
+func (h *Handler) parseCharge(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	var c Charge
+	if n := len(args); n > 2 && args[n-2] == "on" {
+		if c.Route = args[n-1]; !slices.Contains(h.routes(), c.Route) {
+			return d.Errf("%q is not a route of this directive: allowed are %s", block.Clipped(c.Route), strings.Join(h.routes(), ", "))
+		}
+		args = args[:n-2]
+	}
+	if len(args) < 2 {
+		return d.Err("charge needs a kind and a value: status <status>…, header <name>, json <path>…, bytes <n> or value <placeholder>")
+	}
+	kind, values := args[0], args[1:]
+	if len(values) > 1 && kind != "status" && kind != "json" {
+		return d.Errf("charge %s takes one value", block.Clipped(kind))
+	}
+	switch kind {
+	case "status":
+		c.Status = values
+	case "header":
+		c.Header = values[0]
+	case "json":
+		c.JSON = values
+	case "bytes":
+		n, err := strconv.ParseInt(values[0], 10, 64)
+		if err != nil || n < 1 {
+			return d.Errf("charge bytes: %q is no number of bytes: allowed are 1 to %d", block.Clipped(values[0]), int64(maxBytesPerToken))
+		}
+		c.Bytes = n
+	case "value":
+		c.Value = values[0]
+	default:
+		return d.WrapErr(limit.UnknownWord("kind of charge", kind, "status", "header", "json", "bytes", "value"))
+	}
+	if _, err := newMeter(&c); err != nil {
+		return d.WrapErr(err)
+	}
+	for _, other := range h.Charge {
+		if other.Route == c.Route {
+			return d.Err("the option charge stands here twice for the same route")
+		}
+	}
+	h.Charge = append(h.Charge, c)
+	return nil
+}
+
+// parseUnread reads `unread <n>`, which is for every charge of the directive.
+func (h *Handler) parseUnread(d *caddyfile.Dispenser) error {
+	n, err := block.OneArg(d)
+	if err != nil {
+		return err
+	}
+	unread, found := tally.Number(n)
+	if !found || unread > limit.MaxCapacity {
+		return d.Errf("unread: %q is out of bounds: allowed are 0 to %d", block.Clipped(n), limit.MaxCapacity)
+	}
+	h.unread = &unread
+	return nil
+}
+
+// parseCost reads `cost <number>|<placeholder> [on <route>]`.
+func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) != 1 && (len(args) != 3 || args[1] != "on") {
+		return d.Err("cost needs a number or a placeholder, and takes `on <route>` behind it")
+	}
+	if _, err := newCostSource(args[0]); err != nil {
+		return d.WrapErr(err)
+	}
+	if len(args) == 1 {
+		if h.Cost != "" {
+			return d.Err("the option cost stands here twice")
+		}
+		h.Cost = args[0]
+		return nil
+	}
+	h.Costs = append(h.Costs, Cost{Route: args[2], Cost: args[0]})
+	_, err := h.priceOf(args[2])
+	if !slices.Contains(h.routes(), args[2]) {
+		err = fmt.Errorf("%q is not a route of this directive: allowed are %s", block.Clipped(args[2]), strings.Join(h.routes(), ", "))
+	}
+	return block.Located(d, err)
+}
+
+// afterBlock completes what options say together, when all of them have been read.
+func (h *Handler) afterBlock(d *caddyfile.Dispenser) error {
+	if h.unread == nil {
+		return nil
+	}
+	if len(h.Charge) == 0 {
+		return d.Err("unread: it is for `charge`, which is not here")
+	}
+	for i := range h.Charge {
+		h.Charge[i].Unread = h.unread
+	}
+	return nil
+}
+
+// warnOfBans tells of a ban that others than the tenant may begin.
+func (h *Handler) warnOfBans() {
+	if tenant := h.identity.tenant.template; h.Guest != guestIP && !strings.Contains(tenant, "{http.auth.") && !h.identity.tenant.address {
+		h.logger.Warn("nothing checks the tenant, so whoever knows its name could have it banned: limit by the address and the name together, or authenticate first",
+			zap.String("tenant", tenant))
+	}
+}

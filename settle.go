@@ -1,0 +1,329 @@
+package ratelimit
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddygate/ratelimit/internal/tally"
+	"github.com/caddygate/ratelimit/limit"
+)
+
+// settleEvery is how often an answer without an end in sight is settled.
+const settleEvery = 2 * time.Second
+
+// Why a cost could not be read, for a metric.
+const (
+	unreadMissing = "missing" // the answer does not say it
+	unreadInvalid = "invalid" // it is no whole number within bounds
+	unreadEncoded = "encoded" // the body is compressed
+	unreadUnseen  = "unseen"  // there was no answer
+	lostNotKnown  = "unknown" // the rules or the region's share are not known
+	lostOtherRule = "rule"    // the rule counts in another way by now
+)
+
+// bill is what one charge of a request costs in the end.
+type bill struct {
+	charge  *charge
+	who     visitor
+	reader  *tally.Reader
+	taken   int64 // at the start, and not settled yet
+	spent   int64 // settled so far
+	settled bool
+}
+
+// answer is a response writer that sees what an answer costs while it passes. It keeps
+// what the writer before it can do: what is sent by ReadFrom is still sent so.
+type answer struct {
+	caddyhttp.ResponseWriterWrapper
+	handler *Handler
+	request *http.Request
+	repl    *caddy.Replacer
+	bills   []bill
+	granted time.Time
+	status  int // 0: no header has gone out
+	body    int64
+	reads   bool // some bill is by the body
+	latest  time.Time
+}
+
+// serve lets a request pass whose cost is known by its answer, and settles.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, current *verdict, charges []charge, granted time.Time, next caddyhttp.Handler) (err error) {
+	a := &answer{
+		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		handler:               h, request: r, repl: current.repl, granted: granted, latest: granted,
+	}
+	for i := range charges {
+		if c := &charges[i]; c.zone.meter != nil && c.settles() {
+			a.bills = append(a.bills, bill{charge: c, who: current.who, taken: c.taken})
+			a.reads = a.reads || c.zone.meter.reading()
+			if c.zone.meter.paths != nil {
+				r.Header.Del("Accept-Encoding") // nobody behind compresses for the client
+			}
+		}
+	}
+	if len(a.bills) == 0 {
+		return current.pass(w, r, next)
+	}
+	ended := false
+	defer func() {
+		if !ended { // a panic, which reverse_proxy ends cut answers by
+			a.end(nil, true)
+		}
+	}()
+	err = current.pass(a, r, next)
+	ended = true
+	a.end(err, false)
+	return err
+}
+
+// charged is what the request has cost so far: what its answer tells, or what it took.
+func (c *charge) charged() int64 {
+	if c.billed {
+		return c.spent
+	}
+	if c.outcome == outcomeGranted || c.outcome == outcomeShadow {
+		return c.taken
+	}
+	return 0
+}
+
+// settles reports whether what the charge took can be settled.
+func (c *charge) settles() bool {
+	return c.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
+}
+
+// WriteHeader notes the status, and settles what the header tells.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		a.begin(status)
+	}
+	a.ResponseWriterWrapper.WriteHeader(status)
+}
+
+// Write passes the body on and counts it.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	n, err := a.ResponseWriterWrapper.Write(p)
+	a.passed(p[:max(0, n)], int64(n))
+	return n, err
+}
+
+// ReadFrom passes the body on as the writer before can, unless it is to be read.
+func (a *answer) ReadFrom(r io.Reader) (int64, error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	for i := range a.bills {
+		if a.bills[i].reader != nil {
+			return io.Copy(writerOnly{a}, r)
+		}
+	}
+	n, err := a.ResponseWriterWrapper.ReadFrom(r)
+	a.passed(nil, n)
+	return n, err
+}
+
+// writerOnly hides ReadFrom.
+type writerOnly struct{ io.Writer }
+
+// begin notes that the answer's header goes out.
+func (a *answer) begin(status int) {
+	a.status = status
+	header := a.Header()
+	for i := range a.bills {
+		b := &a.bills[i]
+		m := b.charge.zone.meter
+		switch {
+		case m.early():
+			a.settle(b, a.byHeader(b), true)
+		case m.paths != nil:
+			kind := tally.KindOf(header.Get("Content-Type"))
+			if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
+				b.reader = tally.NewReader(kind, m.paths)
+			}
+		case m.bytes > 0:
+			if n, found := tally.Number(header.Get("Content-Length")); found {
+				a.settle(b, begun(a.bytesOf(n), m.bytes), true)
+			}
+		}
+	}
+}
+
+// bytesOf is how many bytes of body a client gets.
+func (a *answer) bytesOf(n int64) int64 {
+	if a.request.Method == http.MethodHead || a.status == http.StatusNoContent || a.status == http.StatusNotModified {
+		return 0
+	}
+	return n
+}
+
+// begun is how many times so many bytes were begun.
+func begun(n, each int64) int64 { return (n + each - 1) / each }
+
+// byHeader is the cost that the status or a field of the header tells.
+func (a *answer) byHeader(b *bill) int64 {
+	m := b.charge.zone.meter
+	if m.statuses != nil {
+		if m.charges(a.status) {
+			return b.taken
+		}
+		return 0
+	}
+	values := a.Header()[m.header]
+	if len(values) == 0 {
+		return a.unread(b, unreadMissing)
+	}
+	n, ok := tally.Number(strings.TrimSpace(values[0]))
+	if !ok || len(values) > 1 {
+		return a.unread(b, unreadInvalid)
+	}
+	return n
+}
+
+// unread is what an answer costs that does not say it.
+func (a *answer) unread(b *bill, reason string) int64 {
+	b.charge.zone.counts.countUnread(reason)
+	if m := b.charge.zone.meter; m.unread >= 0 {
+		return m.unread
+	}
+	return b.taken
+}
+
+// passed counts a part of the body, and settles what has been under way for long.
+func (a *answer) passed(part []byte, n int64) {
+	if !a.reads {
+		return
+	}
+	a.body += n
+	for i := range a.bills {
+		if r := a.bills[i].reader; r != nil {
+			r.Write(part)
+		}
+	}
+	now := time.Now()
+	if now.Sub(a.latest) < settleEvery {
+		return
+	}
+	a.latest = now
+	for i := range a.bills {
+		if b := &a.bills[i]; !b.settled && b.charge.zone.meter.bytes > 0 {
+			a.settle(b, begun(a.bytesOf(a.body), b.charge.zone.meter.bytes), false)
+		}
+	}
+}
+
+// end settles the rest. Unseen tells that the handler has panicked.
+func (a *answer) end(err error, panicked bool) {
+	unseen := false
+	if a.status == 0 {
+		switch {
+		case err != nil:
+			a.status = http.StatusInternalServerError
+			if failed, found := errors.AsType[caddyhttp.HandlerError](err); found && failed.StatusCode != 0 {
+				a.status = failed.StatusCode
+			}
+			unseen = a.status == statusClientClosedRequest
+		case panicked, a.request.Context().Err() != nil:
+			unseen = true
+		default:
+			a.status = http.StatusOK
+		}
+	}
+	for i := range a.bills {
+		if b := &a.bills[i]; !b.settled {
+			a.settle(b, a.atEnd(b, unseen), true)
+		}
+	}
+}
+
+// atEnd is what is known of the cost when the answer has ended.
+func (a *answer) atEnd(b *bill, unseen bool) int64 {
+	m := b.charge.zone.meter
+	switch {
+	case unseen:
+		b.charge.zone.counts.countUnread(unreadUnseen)
+		return max(b.taken, b.spent)
+	case m.early():
+		return a.byHeader(b)
+	case m.bytes > 0:
+		return begun(a.bytesOf(a.body), m.bytes)
+	case m.value != nil:
+		n, ok := tally.Number(strings.TrimSpace(a.repl.ReplaceAll(m.value.template, "")))
+		if !ok {
+			return a.unread(b, unreadInvalid)
+		}
+		return n
+	case b.reader == nil && a.body > 0:
+		return a.unread(b, unreadEncoded)
+	case b.reader == nil:
+		return a.unread(b, unreadMissing)
+	}
+	if n, ok := b.reader.Sum(); ok {
+		return n
+	}
+	return max(a.unread(b, unreadMissing), b.reader.Events())
+}
+
+// settle tells the limiter that the charge has cost so much in all.
+func (a *answer) settle(b *bill, cost int64, last bool) {
+	b.settled = last
+	more := cost - b.spent // since it was settled last
+	s := limit.Settlement{Source: b.charge.source, Taken: b.taken, Spent: more, Granted: a.granted}
+	if !last && more <= b.taken {
+		return // what was taken is enough so far
+	}
+	b.spent, b.taken = cost, 0
+	b.charge.spent, b.charge.billed = cost, true
+	if s.More() == 0 && b.charge.bucket.Ban == 0 {
+		return
+	}
+	a.handler.settle(b.charge, &b.who, s)
+}
+
+// settle has what a charge cost settled, by the rule that is in force now.
+func (h *Handler) settle(c *charge, who *visitor, s limit.Settlement) {
+	rules := h.app.knownRules()
+	if rules.ignorant() {
+		countLost(lostNotKnown)
+		return
+	}
+	s.Bucket = c.bucket
+	rule := rules.inForce(c.bucket.Key, c.zone.rule(who, rules))
+	if rule.Mode == limit.Deny || rule.Mode == limit.Unlimited || max(rule.Algorithm, limit.TokenBucket) != max(c.bucket.Rule.Algorithm, limit.TokenBucket) {
+		countLost(lostOtherRule)
+		return
+	}
+	s.Bucket.Rule = rule
+	s.Bucket.Cost = max(1, min(c.price, rule.Capacity))
+	ended := *c // the request may be over, and its buffers in use again
+	s.Ended = func(with limit.Settled) { h.app.settled(&ended, with) }
+	h.app.limiter.Settle(s)
+}
+
+// settled counts what became of a settlement.
+func (a *App) settled(c *charge, with limit.Settled) {
+	if with.Lost != "" {
+		countLost(with.Lost)
+		return
+	}
+	if with.Cut > 0 {
+		c.zone.counts.countCut(with.Cut)
+	}
+	if with.Banned > 0 {
+		a.noteBan(c, with.Banned)
+	}
+}
+
+// Interface guards
+var (
+	_ http.ResponseWriter = (*answer)(nil)
+	_ io.ReaderFrom       = (*answer)(nil)
+)
