@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // TestTopBy lists buckets by what they refused, would have refused, and were asked.
@@ -63,4 +64,15 @@ func TestEveryRoute(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, answer.(*adminapi.Reset).Buckets, 2)
 	require.Equal(t, map[string]string{"every-a": "granted", "every-b": "granted"}, explained())
+}
+
+// BenchmarkNoteAsked is what the lists cost a request.
+func BenchmarkNoteAsked(b *testing.B) {
+	h := started(b, `{}`, `{"routes":["note-asked"],"limits":[{"capacity":2,"refill_per_second":0.001}]}`)
+	c := &charge{zone: h.zones[0], tenant: "shop-a", outcome: outcomeGranted}
+	c.bucket.Key = limit.Key{Tenant: "shop-a", Route: "note-asked"}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.app.memory.noteAsked(c)
+	}
 }
