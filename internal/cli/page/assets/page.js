@@ -897,7 +897,7 @@ function drawChoices() {
 
 function options(select, list) {
 	if (select.options.length === list.length && list.every(([value], i) => select.options[i].value === value)) return;
-	const chosen = select.value;
+	const chosen = select.options.length ? select.value : null;
 	select.replaceChildren(...list.map(([value, text]) => el('option', { value }, text)));
 	if (list.some(([value]) => value === chosen)) select.value = chosen;
 }
