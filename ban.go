@@ -173,5 +173,5 @@ func (a *App) tellBan(c *charge, rest time.Duration) {
 	if c.zone.logKey {
 		data["tenant"] = strings.Clone(c.told())
 	}
-	a.tellChange(bannedEvent, data)
+	a.events.tell(happening{name: bannedEvent, origin: a.origin, data: data})
 }

@@ -41,7 +41,9 @@ func init() {
 // `{http.rate_limit.route}` | The route that was charged
 // `{http.rate_limit.remaining}` | The whole tokens that are left
 // `{http.rate_limit.source}` | Who decided: `redis`, `remembered`, `prefetch`, `local` or `none`
+// `{http.rate_limit.charged}` | What the request has cost so far
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
+// `{http.rate_limit.exceeded.reason}` | Why: `rate` or `ban`
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
 	// Handlers with the same route share its buckets, also over sites. A request

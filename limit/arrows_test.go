@@ -48,6 +48,7 @@ func arrows() map[string][]string {
 		"internal/model":                {"limit"},
 		"internal/pg":                   {"limit"},
 		"internal/servertest":           {},
+		"internal/tally":                {},
 		"cases":                         nil,
 		"cases/gateway":                 nil,
 		"scripts/testrun":               {},
