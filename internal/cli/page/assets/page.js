@@ -328,7 +328,8 @@ function lasts(name, is, seconds) {
 	return Date.now() - state.first.get(name) >= seconds * 1000;
 }
 
-const ofAll = (some, all) => some.length === all.length ? (all.length === 1 ? 'the gateway' : 'all ' + all.length + ' gateways') : some.length + ' of ' + all.length + ' gateways';
+const everyOne = all => all.length === 1 ? 'the gateway' : all.length === 2 ? 'both gateways' : 'all ' + all.length + ' gateways';
+const ofAll = (some, all) => some.length === all.length ? everyOne(all) : some.length + ' of ' + all.length + ' gateways';
 const plural = (some, one, more) => some.length === 1 ? one : more;
 const nameList = some => some.slice(0, 3).map(g => g.name).join(', ') + (some.length > 3 ? ' and ' + (some.length - 3) + ' more' : '');
 
@@ -548,7 +549,7 @@ function wellText(seen) {
 	const status = statusOf(seen[0]);
 	const decides = status.redis ? 'Redis decides' : plural(seen, 'it decides by itself, as configured', 'they decide by themselves, as configured');
 	const rules = status.rules ? ', ' + many(status.rules.rules, 'rule') + ' in force' : '';
-	return plural(seen, 'the gateway answers', 'all ' + seen.length + ' gateways answer') + ', ' + decides + rules;
+	return everyOne(seen) + plural(seen, ' answers', ' answer') + ', ' + decides + rules;
 }
 
 // showList shows findings, and leaves alone what is there already.
@@ -677,7 +678,8 @@ const timeOf = (past, step) => past.end - (past.steps - step - 0.5) * past.secon
 
 function drawTimes(picture, past, x) {
 	const begin = past.end - past.steps * past.seconds * 1000;
-	for (let time = Math.ceil(begin / 180000) * 180000; time < past.end; time += 180000) {
+	const every = past.end - begin > 400000 ? 180000 : 60000;
+	for (let time = Math.ceil(begin / every) * every; time < past.end; time += every) {
 		const at = x((time - begin) / 1000 / past.seconds);
 		if (at > frame.left + 14) picture.append(svg('text', { x: at, y: frame.height - 4, 'text-anchor': 'middle' }, clock(time)));
 	}
