@@ -146,6 +146,6 @@ func TestClearError(t *testing.T) {
 		"invalid admin address x: y":                                                   "invalid admin address x: y",
 		"HTTP 502: reading error message: unexpected EOF":                              "unexpected EOF",
 	} {
-		require.ErrorContains(t, clearError("here", errors.New(text)), want)
+		require.ErrorContains(t, clearAnswer("here", errors.New(text)), want)
 	}
 }
