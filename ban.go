@@ -85,9 +85,9 @@ func (c *charge) reason() string {
 }
 
 // refusalStatus is the status of a request that the charge refused.
-func (h *Handler) refusalStatus(c *charge) int {
-	if c.state.Banned > 0 && h.Ban != nil && h.Ban.Status != 0 {
-		return h.Ban.Status
+func (c *charge) refusalStatus() int {
+	if c.state.Banned > 0 && c.zone.banStatus != 0 {
+		return c.zone.banStatus
 	}
 	return http.StatusTooManyRequests
 }

@@ -225,7 +225,9 @@ func (h *Handler) provisionCharges() (err error) {
 		if z.meter, err = h.meterOf(z.route); err != nil {
 			return err
 		}
-		z.ban = ban
+		if z.ban = ban; ban > 0 {
+			z.banStatus = h.Ban.Status
+		}
 		if z.price != nil || z.meter != nil || ban > 0 {
 			z.single = false // nothing is taken ahead, and the bucket is not split
 		}
@@ -347,4 +349,48 @@ func (h *Handler) warnOfBans() {
 		h.logger.Warn("nothing checks the tenant, so whoever knows its name could have it banned: limit by the address and the name together, or authenticate first",
 			zap.String("tenant", tenant))
 	}
+}
+
+// due is what a request costs a bucket with a price or a meter of its own.
+type due struct {
+	price  int64 // what a unit costs
+	taken  int64 // what it was asked for in the end
+	spent  int64 // what the answer has cost so far, where it is billed
+	billed bool  // something is known of what the answer cost
+}
+
+// take notes what the bucket is asked for, where the request's price is so much.
+func (c *charge) take(price int64) int64 {
+	if c.due == nil {
+		return price
+	}
+	c.due.taken = cmp.Or(c.bucket.Cost, price)
+	return c.due.taken
+}
+
+// costs returns what the request costs, and notes at the charges since from what it
+// costs them. An error is as that of a cost.
+func (h *Handler) costs(current *verdict, from int) (int64, error) {
+	cost, err := h.cost.of(current.repl)
+	if err != nil {
+		return 0, err
+	}
+	current.cost = cost
+	for i := from; i < len(current.charges); i++ {
+		c := &current.charges[i]
+		if c.zone.price == nil && c.zone.meter == nil {
+			continue
+		}
+		c.due = &due{price: cost}
+		if c.zone.price != nil {
+			if c.due.price, err = c.zone.price.of(current.repl); err != nil {
+				return 0, err
+			}
+			c.bucket.Cost = c.payable(c.due.price)
+		}
+		if c.bucket.Settles && c.due.price > c.bucket.Rule.Capacity {
+			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
+		}
+	}
+	return cost, nil
 }

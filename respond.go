@@ -64,8 +64,9 @@ func (v *verdict) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // refuse tells the client that the charge refused its request: with a document
 // where it asks for one, and otherwise with the error that `handle_errors` renders.
 // An error route that limits has no such route behind it, and the answer is written.
-func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated, status int, style headerStyle) error {
+func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &v.charges[violated]
+	status := c.refusalStatus()
 	v.about, v.closed, v.turned = violated, true, outcomeUndecided
 	v.annotate(r.Context())
 	header := w.Header()
@@ -145,6 +146,29 @@ func (h *Handler) turnAway(current *verdict, as outcome) (passes bool) {
 	h.countAll(as)
 	current.turnAway(as, h.zones[0])
 	return h.Shadow
+}
+
+// passes counts a request that no bucket can be asked about, for the reason that is
+// given or for what its identity means, and reports whether it passes all the same.
+func (h *Handler) passes(current *verdict, means standing, reason error) bool {
+	switch {
+	case reason != nil:
+		return h.turnAway(current, outcomeInvalid)
+	case means == standingFree:
+		h.countAll(outcomeAllowed)
+		return true
+	default:
+		return h.turnAway(current, outcomeUnauthorized)
+	}
+}
+
+// unidentified ends a request that is invalid for a reason, or has no tenant.
+func (v *verdict) unidentified(w http.ResponseWriter, r *http.Request, reason error) error {
+	if reason != nil {
+		return v.close(w, r, invalidStatus(reason), reason)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	return v.close(w, r, http.StatusUnauthorized, errNoTenant)
 }
 
 // countAll counts a request that no bucket was asked about.
