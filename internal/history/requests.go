@@ -76,7 +76,7 @@ func (r *Requests) Sample(now time.Time, totals map[Counter]int64) {
 // before: 0 where the last sample was in another one.
 func (r *Requests) before(step int64, now time.Time) float64 {
 	begin := time.Unix(0, step*int64(Step))
-	if step != r.newest+1 || !r.at.Before(begin) {
+	if step != r.newest+1 || !r.at.Before(begin) || !now.After(begin) {
 		return 0
 	}
 	return float64(begin.Sub(r.at)) / float64(now.Sub(r.at))
