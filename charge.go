@@ -154,6 +154,34 @@ func (m *meter) charges(status int) bool {
 // early reports whether the cost is known when the answer's header is.
 func (m *meter) early() bool { return m.statuses != nil || m.header != "" }
 
+// words is the charge as the Caddyfile has it, without its route.
+func (c *Charge) words() string {
+	switch {
+	case len(c.Status) > 0:
+		return "status " + strings.Join(c.Status, " ")
+	case c.Header != "":
+		return "header " + c.Header
+	case len(c.JSON) > 0:
+		return "json " + strings.Join(c.JSON, " ")
+	case c.Bytes > 0:
+		return "bytes " + strconv.FormatInt(c.Bytes, 10)
+	}
+	return "value " + c.Value
+}
+
+// chargeOf returns the charge of a route, nil where it has none.
+func (h *Handler) chargeOf(route string) (found *Charge) {
+	for i := range h.Charge {
+		switch h.Charge[i].Route {
+		case route:
+			return &h.Charge[i]
+		case "":
+			found = &h.Charge[i]
+		}
+	}
+	return found
+}
+
 // meterOf returns what an answer on a route costs; nil: what was taken.
 func (h *Handler) meterOf(route string) (*meter, error) {
 	var own, all *Charge

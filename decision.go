@@ -353,17 +353,25 @@ func (h *Handler) costs(current *verdict, from int) (int64, error) {
 	}
 	for i := from; i < len(current.charges); i++ {
 		c := &current.charges[i]
-		if c.price = cost; c.zone.price != nil {
-			if c.price, err = c.zone.price.of(current.repl); err != nil {
+		price := cost
+		if c.zone.price != nil {
+			if price, err = c.zone.price.of(current.repl); err != nil {
 				return 0, err
 			}
-			c.bucket.Cost = c.payable(c.price)
 		}
-		if c.bucket.Settles && c.price > c.bucket.Rule.Capacity {
-			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
-		}
+		c.noteCost(price)
 	}
 	return cost, nil
+}
+
+// noteCost notes what the request costs at the charge's route.
+func (c *charge) noteCost(price int64) {
+	if c.price = price; c.zone.price != nil {
+		c.bucket.Cost = c.payable(price)
+	}
+	if c.bucket.Settles && price > c.bucket.Rule.Capacity {
+		c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
+	}
 }
 
 // payable returns what a request costs each of the enforced buckets, which give a

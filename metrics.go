@@ -62,6 +62,7 @@ func (c *collectors) begin() {
 		c.dropped.WithLabelValues(name)
 	}
 	c.dropped.WithLabelValues(exceededEvent)
+	c.dropped.WithLabelValues(bannedEvent)
 	for _, reason := range []string{"timeout", "wait", "connection", "breaker_open"} {
 		c.redisErrors.WithLabelValues(reason)
 	}

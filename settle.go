@@ -74,11 +74,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, current *verdict
 	defer func() {
 		if !ended { // a panic, which reverse_proxy ends cut answers by
 			a.end(nil, true)
+			current.annotate(r.Context())
 		}
 	}()
 	err = current.pass(a, r, next)
 	ended = true
 	a.end(err, false)
+	current.annotate(r.Context()) // again: by now it is known what was charged
 	return err
 }
 

@@ -83,6 +83,12 @@ func adminCommands() []adminCommand {
 			call:    adminapi.TopCall(), again: "watch", print: printing(printTop),
 		},
 		{
+			name: "bans", short: "Lists the bans that this gateway has seen",
+			long:    "Lists the bans that this gateway has seen and that hold, the one that lasts longest first. They hold on all gateways; reset ends one.",
+			example: "  caddy rate-limit bans --limit 20",
+			call:    adminapi.BansCall(), again: "watch", print: printing(printBans),
+		},
+		{
 			name: "events", short: "Lists the last changes of state",
 			example: "  caddy rate-limit events --follow",
 			call:    adminapi.EventsCall(), again: "follow", goOn: eventsGoOn, print: printing(printEvents),

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -153,10 +154,36 @@ func printRefresh(t *tables, r *adminapi.Refresh) {
 // printReset shows what was reset.
 func printReset(t *tables, r *adminapi.Reset) {
 	rows := under(len(r.Buckets), "BUCKET OF", "ROUTE", "HERE", "REDIS")
+	ended := 0
 	for _, b := range r.Buckets {
 		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
+		if b.BanEnded {
+			ended++
+		}
 	}
 	t.table(rows...)
+	if ended > 0 {
+		t.line("bans ended: %d", ended)
+	}
+}
+
+// printBans shows the bans that hold.
+func printBans(t *tables, a *adminapi.Bans) {
+	rows := under(len(a.Bans), "LEFT", "TENANT", "ROUTE")
+	for i := range a.Bans {
+		b := &a.Bans[i]
+		rows = append(rows, []string{banLeft(b.Seconds), b.Tenant, b.Route})
+	}
+	t.table(rows...)
+	t.line("%d of %d bans that this gateway has seen", len(a.Bans), a.Seen)
+}
+
+// banLeft is how long a ban still holds, and a dash where there is none.
+func banLeft(seconds float64) string {
+	if seconds <= 0 {
+		return "-"
+	}
+	return span(math.Ceil(seconds))
 }
 
 // printTop shows the buckets that refused, or were asked, most.
@@ -169,10 +196,18 @@ func printTop(t *tables, a *adminapi.Top) {
 	case adminapi.TopShadow:
 		name, what, count = "SHADOW", "requests that would have been refused", func(b *adminapi.TopBucket) int64 { return b.Shadow }
 	}
+	banned := slices.ContainsFunc(a.Buckets, func(b adminapi.TopBucket) bool { return b.BannedSeconds > 0 })
 	rows := under(len(a.Buckets), name, "MAY BE LESS BY", "TENANT", "ROUTE")
+	if banned {
+		rows[0] = append(rows[0], "BANNED FOR")
+	}
 	for i := range a.Buckets {
 		b := &a.Buckets[i]
-		rows = append(rows, []string{decimal(count(b)), decimal(b.Over), b.Tenant, b.Route})
+		row := []string{decimal(count(b)), decimal(b.Over), b.Tenant, b.Route}
+		if banned {
+			row = append(row, banLeft(b.BannedSeconds))
+		}
+		rows = append(rows, row)
 	}
 	t.table(rows...)
 	t.line("%s of the last %s", what, span(float64(int64(a.Seconds))))
