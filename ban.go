@@ -155,6 +155,12 @@ func (b *bans) lift(key limit.Key, now time.Time) bool {
 	return found && known.until.After(now)
 }
 
+// holding is how many hold.
+func (b *bans) holding(now time.Time) (n int) {
+	b.list(now, func(limit.Key, ban) { n++ })
+	return n
+}
+
 // rest is how long it takes until a ban is over, 0 where none is known.
 func (b *bans) rest(key limit.Key, now time.Time) time.Duration {
 	b.mu.Lock()

@@ -65,7 +65,10 @@ func (c *collectors) begin() {
 	c.dropped.WithLabelValues(bannedEvent)
 	for _, reason := range []string{"timeout", "wait", "connection", "breaker_open"} {
 		c.redisErrors.WithLabelValues(reason)
+		c.lost.WithLabelValues(reason)
 	}
+	c.lost.WithLabelValues(lostNotKnown)
+	c.lost.WithLabelValues(lostOtherRule)
 }
 
 var processCollectors = sync.OnceValue(func() *collectors {
@@ -120,6 +123,20 @@ var processCollectors = sync.OnceValue(func() *collectors {
 	c.begin()
 	return c
 })
+
+// totalOf is the sum of a family of counters.
+func totalOf(family *prometheus.CounterVec) int64 {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(family)
+	families, _ := registry.Gather() // counters alone, which are always right
+	var total float64
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			total += metric.GetCounter().GetValue()
+		}
+	}
+	return int64(total)
+}
 
 // countLost counts a request whose cost is not settled.
 func countLost(reason string) { processCollectors().lost.WithLabelValues(reason).Inc() }

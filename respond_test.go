@@ -151,6 +151,7 @@ func TestProblemDocument(t *testing.T) {
 			"title":             "Request cannot be satisfied as assigned quota has been exceeded",
 			"status":            429.0,
 			"violated-policies": violated,
+			"reason":            "rate",
 		}, document, name)
 		require.Equal(t, 429, w.Code, name)
 		require.Equal(t, w.Body.Len(), int(w.Result().ContentLength), name)

@@ -35,6 +35,9 @@ func printStatus(t *tables, s *adminapi.Status) {
 	if s.Region != nil {
 		lines = append(lines, []string{"region", regionSentence(s.Region)})
 	}
+	if c := s.Charges; c != nil {
+		lines = append(lines, []string{"charges", fmt.Sprintf("%d settlements lost, %d answers unread, %d bans hold", c.Lost, c.Unread, c.Bans)})
+	}
 	keys := make([]string, 0, len(s.Memory.Keys))
 	for _, store := range slices.Sorted(maps.Keys(s.Memory.Keys)) {
 		keys = append(keys, fmt.Sprint(store, " ", s.Memory.Keys[store]))
