@@ -38,7 +38,11 @@ func answerExplain(ctx context.Context, app *App, q *adminapi.Query) (any, error
 		}
 		seen[look] = len(answer.Handlers)
 		e := explanation{app: app, handler: of.handler, zone: of.zone, about: about, rules: rules, cost: cost}
-		answer.Handlers = append(answer.Handlers, e.explain(ctx))
+		told := e.explain(ctx)
+		if about.Route == "" {
+			told.Route = of.zone.name
+		}
+		answer.Handlers = append(answer.Handlers, told)
 	}
 	return answer, nil
 }
@@ -256,7 +260,7 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 	if err := e.handler.decide(current.charges, wanted, e.handler.foreseeing(ctx)); err != nil {
 		return adminapi.Next{Outcome: adminapi.OutcomeUnknown, Cost: cost}
 	}
-	return e.told(current)
+	return e.told(current, cost)
 }
 
 // zones are those that a request meets for sure: all of a handler with routes, and
@@ -269,7 +273,7 @@ func (e *explanation) zones() []*zone {
 }
 
 // told is what a decided request is told.
-func (e *explanation) told(current *verdict) adminapi.Next {
+func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
 	violated := current.violated(0)
 	if violated < 0 {
 		current.showNearest(0, headerStyle{})
@@ -277,8 +281,11 @@ func (e *explanation) told(current *verdict) adminapi.Next {
 		current.about = violated
 	}
 	about := &current.charges[current.about]
+	if about.due != nil {
+		cost = about.due.price
+	}
 	next := adminapi.Next{
-		Outcome: outcomeWords[about.outcome], Status: http.StatusOK, Route: about.zone.name, Cost: about.price, Source: about.source.String(),
+		Outcome: outcomeWords[about.outcome], Status: http.StatusOK, Route: about.zone.name, Cost: cost, Source: about.source.String(),
 	}
 	if about.shown() {
 		remaining := min(max(about.state.Remaining, 0), about.bucket.Rule.Capacity)

@@ -306,7 +306,7 @@ func (v *verdict) finding() (f finding, found bool) {
 	c := &v.charges[v.about]
 	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String(), charged: -1}
 	if c.zone.meter != nil {
-		f.charged = c.charged()
+		f.charged = c.charged(v.cost)
 	}
 	if c.outcome == outcomeRefused {
 		f.reason = c.reason()

@@ -47,11 +47,11 @@ func TestFinding(t *testing.T) {
 		return told
 	}
 	metered := decidedAs(outcomeGranted, limit.State{Remaining: 4})
-	metered.charges[0].zone.meter, metered.charges[0].taken = new(meter), 3
+	metered.charges[0].zone.meter, metered.charges[0].due = new(meter), &due{taken: 3}
 	reserved := decided("granted", 4, 0)
 	reserved["charged"] = int64(3)
 	settled := decidedAs(outcomeGranted, limit.State{Remaining: 4})
-	settled.charges[0].zone.meter, settled.charges[0].billed, settled.charges[0].spent = new(meter), true, 12
+	settled.charges[0].zone.meter, settled.charges[0].due = new(meter), &due{billed: true, spent: 12}
 	billed := decided("granted", 4, 0)
 	billed["charged"] = int64(12)
 	withTenant := decidedAs(outcomeGranted, limit.State{Remaining: 4})

@@ -41,7 +41,9 @@ func init() {
 // `{http.rate_limit.route}` | The route that was charged
 // `{http.rate_limit.remaining}` | The whole tokens that are left
 // `{http.rate_limit.source}` | Who decided: `redis`, `remembered`, `prefetch`, `local` or `none`
+// `{http.rate_limit.charged}` | What the request has cost so far
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
+// `{http.rate_limit.exceeded.reason}` | Why: `rate` or `ban`
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
 	// Handlers with the same route share its buckets, also over sites. A request
@@ -254,7 +256,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	asked := time.Now()
+	var asked time.Time
+	if h.metered {
+		asked = time.Now()
+	}
 	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
 	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
@@ -267,7 +272,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		current.showNearest(from, h.style)
 		current.annotate(r.Context())
 		if h.metered {
-			current.who = who
+			kept := who // which most requests need no longer
+			current.who = &kept
 			return h.serve(w, r, current, current.charges[from:], asked, next)
 		}
 		return current.pass(w, r, next)

@@ -20,7 +20,11 @@ import (
 // metricsContract is every metric with its type and labels, `le` left out.
 var metricsContract = map[string]string{
 	"caddy_rate_limit_requests_total":           "counter outcome source zone",
-	"caddy_rate_limit_declined_requests_total":  "counter zone",
+	"caddy_rate_limit_declined_requests_total":  "counter reason zone",
+	"caddy_rate_limit_charges_unread_total":     "counter reason zone",
+	"caddy_rate_limit_charges_cut_total":        "counter zone",
+	"caddy_rate_limit_settlements_lost_total":   "counter reason",
+	"caddy_rate_limit_bans_total":               "counter zone",
 	"caddy_rate_limit_process_time_seconds":     "histogram zone",
 	"caddy_rate_limit_redis_errors_total":       "counter reason",
 	"caddy_rate_limit_breaker_open":             "gauge node",

@@ -242,7 +242,7 @@ func TestZonesNamesOfAnyKind(t *testing.T) {
 	exists, err := redis.Client(t).Exists(t.Context(), "rl:{static}:log%20in%3A%20%7Ba%7D%2F%2A:log").Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, exists)
-	require.EqualValues(t, 1, g.Metric(`caddy_rate_limit_declined_requests_total{zone="log in: {a}/*"}`))
+	require.EqualValues(t, 1, g.Metric(`caddy_rate_limit_declined_requests_total{reason="rate",zone="log in: {a}/*"}`))
 }
 
 func TestZonesJitter(t *testing.T) {
