@@ -331,6 +331,21 @@ func (m *routeMetrics) decline(reason string) {
 	}
 }
 
+// beginCharges makes the series of a route that charges by answers, or bans.
+func (m *routeMetrics) beginCharges(by *meter, ban bool) {
+	c := processCollectors()
+	if by != nil {
+		m.add(c.cut, 0)
+		for _, reason := range []string{unreadMissing, unreadInvalid, unreadEncoded, unreadUnseen} {
+			m.add(c.unread, 0, reason)
+		}
+	}
+	if ban {
+		m.add(c.banned, 0)
+		m.add(c.declined, 0, reasonBan)
+	}
+}
+
 // countUnread counts an answer that does not say what it cost.
 func (m *routeMetrics) countUnread(reason string) { m.add(processCollectors().unread, 1, reason) }
 
