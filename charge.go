@@ -154,6 +154,34 @@ func (m *meter) charges(status int) bool {
 // early reports whether the cost is known when the answer's header is.
 func (m *meter) early() bool { return m.statuses != nil || m.header != "" }
 
+// words is the charge as the Caddyfile has it, without its route.
+func (c *Charge) words() string {
+	switch {
+	case len(c.Status) > 0:
+		return "status " + strings.Join(c.Status, " ")
+	case c.Header != "":
+		return "header " + c.Header
+	case len(c.JSON) > 0:
+		return "json " + strings.Join(c.JSON, " ")
+	case c.Bytes > 0:
+		return "bytes " + strconv.FormatInt(c.Bytes, 10)
+	}
+	return "value " + c.Value
+}
+
+// chargeOf returns the charge of a route, nil where it has none.
+func (h *Handler) chargeOf(route string) (found *Charge) {
+	for i := range h.Charge {
+		switch h.Charge[i].Route {
+		case route:
+			return &h.Charge[i]
+		case "":
+			found = &h.Charge[i]
+		}
+	}
+	return found
+}
+
 // meterOf returns what an answer on a route costs; nil: what was taken.
 func (h *Handler) meterOf(route string) (*meter, error) {
 	var own, all *Charge
@@ -378,19 +406,27 @@ func (h *Handler) costs(current *verdict, from int) (int64, error) {
 	current.cost = cost
 	for i := from; i < len(current.charges); i++ {
 		c := &current.charges[i]
-		if c.zone.price == nil && c.zone.meter == nil {
-			continue
-		}
-		c.due = &due{price: cost}
+		price := cost
 		if c.zone.price != nil {
-			if c.due.price, err = c.zone.price.of(current.repl); err != nil {
+			if price, err = c.zone.price.of(current.repl); err != nil {
 				return 0, err
 			}
-			c.bucket.Cost = c.payable(c.due.price)
 		}
-		if c.bucket.Settles && c.due.price > c.bucket.Rule.Capacity {
-			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
-		}
+		c.noteCost(price)
 	}
 	return cost, nil
+}
+
+// noteCost notes what the request costs at the charge's route.
+func (c *charge) noteCost(price int64) {
+	if c.zone.price == nil && c.zone.meter == nil {
+		return
+	}
+	c.due = &due{price: price}
+	if c.zone.price != nil {
+		c.bucket.Cost = c.payable(price)
+	}
+	if c.bucket.Settles && price > c.bucket.Rule.Capacity {
+		c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
+	}
 }

@@ -62,12 +62,12 @@ func (c *collectors) begin() {
 	}
 	c.dropped.WithLabelValues(exceededEvent)
 	c.dropped.WithLabelValues(bannedEvent)
-	for _, reason := range []string{"timeout", "connection", "breaker_open"} {
-		c.lost.WithLabelValues(reason)
-	}
 	for _, reason := range []string{"timeout", "wait", "connection", "breaker_open"} {
 		c.redisErrors.WithLabelValues(reason)
+		c.lost.WithLabelValues(reason)
 	}
+	c.lost.WithLabelValues(lostNotKnown)
+	c.lost.WithLabelValues(lostOtherRule)
 }
 
 var processCollectors = sync.OnceValue(func() *collectors {
@@ -122,6 +122,20 @@ var processCollectors = sync.OnceValue(func() *collectors {
 	c.begin()
 	return c
 })
+
+// totalOf is the sum of a family of counters.
+func totalOf(family *prometheus.CounterVec) int64 {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(family)
+	families, _ := registry.Gather() // counters alone, which are always right
+	var total float64
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			total += metric.GetCounter().GetValue()
+		}
+	}
+	return int64(total)
+}
 
 // countLost counts a request whose cost is not settled.
 func countLost(reason string) { processCollectors().lost.WithLabelValues(reason).Inc() }
@@ -313,6 +327,21 @@ func (m *routeMetrics) decline(reason string) {
 		counter := processCollectors().declined.WithLabelValues(m.name, reason)
 		counter.Inc()
 		kept.Store(&counter)
+	}
+}
+
+// beginCharges makes the series of a route that charges by answers, or bans.
+func (m *routeMetrics) beginCharges(by *meter, ban bool) {
+	c := processCollectors()
+	if by != nil {
+		m.add(c.cut, 0)
+		for _, reason := range []string{unreadMissing, unreadInvalid, unreadEncoded, unreadUnseen} {
+			m.add(c.unread, 0, reason)
+		}
+	}
+	if ban {
+		m.add(c.banned, 0)
+		m.add(c.declined, 0, reasonBan)
 	}
 }
 

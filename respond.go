@@ -80,7 +80,7 @@ func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, s
 		header["Retry-After"] = v.retryAfter[:]
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
-	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, status, v.violatedNames()) {
+	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, problem{status, v.violatedNames(), c.reason()}) {
 		return nil
 	}
 	if inErrorRoute(r) {
@@ -282,30 +282,37 @@ func errorID(random uint64) string {
 	return string(id[:])
 }
 
+// problem is what a problem document tells of a refusal.
+type problem struct {
+	status int
+	names  []string // of the violated policies
+	reason string
+}
+
 // refuseWithProblem answers a refused request with a problem document (RFC 9457)
 // that names the violated policies, and reports whether it did. If it did, the
-// handler returns nil: the answer is written, with status 429 and whatever the
+// handler returns nil: the answer is written, with its status and whatever the
 // header of w holds. It does not where the client has not asked for such a
 // document, where an error route (handle_errors) may have an answer of its own,
 // and where no policy is named, because no bucket has refused.
 //
 // An error route that a subroute keeps for itself, which only JSON can write, is
 // not seen.
-func refuseWithProblem(w http.ResponseWriter, r *http.Request, status int, names []string) bool {
-	if len(names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r, status) {
+func refuseWithProblem(w http.ResponseWriter, r *http.Request, what problem) bool {
+	if len(what.names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r, what.status) {
 		return false
 	}
-	writeProblem(w, r, status, names)
+	writeProblem(w, r, what)
 	return true
 }
 
 // writeProblem writes the document that names the violated policies.
-func writeProblem(w http.ResponseWriter, r *http.Request, status int, names []string) {
-	document := headers.Problem(names)
+func writeProblem(w http.ResponseWriter, r *http.Request, what problem) {
+	document := headers.Problem(what.status, what.names, what.reason)
 	header := w.Header()
 	header.Set("Content-Type", headers.ProblemMedia)
 	header.Set("Content-Length", strconv.Itoa(len(document)))
-	w.WriteHeader(status)
+	w.WriteHeader(what.status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(document) // whom it does not reach has left
 	}

@@ -115,6 +115,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	}
 	for _, zone := range h.zones {
 		zone.counts = h.app.metrics.route(zone.name)
+		zone.counts.beginCharges(zone.meter, zone.ban > 0)
 	}
 	return nil
 }
