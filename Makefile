@@ -1,4 +1,4 @@
-# What to type: `make run`, `make test`, `make test-all`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
+# What to type: `make run`, `make test`, `make test-all`, `make test-page`, `make lint`, `make build`, `make bench`, `make bench-cluster`, `make fmt`.
 
 # go.mod requires the oldest Caddy that works, so that this module forces no newer
 # one on a build. What runs and is tested here uses the newest: it stands in newest.mod.
@@ -10,7 +10,7 @@ CADDY_VERSION ?= $(shell go list $(NEWEST) -m -f '{{.Version}}' github.com/caddy
 # The tools have a go.mod of their own, so that this module stays free of them.
 TOOL = go tool -modfile=tools/go.mod
 
-.PHONY: run test test-all bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
+.PHONY: run test test-all test-page bench bench-quick bench-smoke bench-cluster bench-once lint fmt build
 
 # Caddy with the quickstart on http://localhost:8080; it needs Go and nothing else.
 run:
@@ -25,6 +25,11 @@ test:
 # All of them, in full.
 test-all:
 	@RATELIMIT_TEST=all $(MAKE) --no-print-directory test
+
+# The page in a real browser, in a minute. It needs Chromium.
+test-page:
+	@scripts/servers chromium-headless-shell
+	cd internal/cli/page/browser && go vet ./... && go test -timeout 10m ./...
 
 # A gateway with this module, without it and with others in its place, under
 # load: a quarter of an hour on an otherwise idle machine, written to
@@ -67,6 +72,8 @@ lint:
 	cd kafka && GOFLAGS="$$GOFLAGS $(NEWEST)" go tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd bench && go mod tidy -diff
 	cd bench && go tool -modfile=../tools/go.mod golangci-lint run ./...
+	cd internal/cli/page/browser && go mod tidy -diff
+	cd internal/cli/page/browser && go tool -modfile=../../../../tools/go.mod golangci-lint run ./...
 
 fmt:
 	$(TOOL) gofumpt -w .

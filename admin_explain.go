@@ -36,7 +36,11 @@ func answerExplain(ctx context.Context, app *App, q *adminapi.Query) (any, error
 		}
 		seen[look] = len(answer.Handlers)
 		e := explanation{app: app, handler: of.handler, zone: of.zone, about: about, rules: rules, cost: cost}
-		answer.Handlers = append(answer.Handlers, e.explain(ctx))
+		told := e.explain(ctx)
+		if about.Route == "" {
+			told.Route = of.zone.name
+		}
+		answer.Handlers = append(answer.Handlers, told)
 	}
 	return answer, nil
 }

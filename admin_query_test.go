@@ -28,7 +28,7 @@ func TestAdminRefusesBadQueries(t *testing.T) {
 		adminapi.RulesPath + "?cursor=x":                    `parameter cursor: it is none`,
 		adminapi.RulesPath + "?cursor=e30":                  `parameter cursor: it is none`,
 		adminapi.TopPath + "?limit=201":                     `from 1 to 200`,
-		adminapi.ExplainPath + "?tenant=t":                  `parameter route is missing`,
+		adminapi.ExplainPath + "?tenant=t&route=":           `parameter route is blank`,
 		adminapi.ExplainPath + "?route=a":                   `nobody is named: allowed are tenant`,
 		adminapi.ExplainPath + "?tenant=t&route=x":          `no handler has the route "x": allowed are a, b`,
 		adminapi.ExplainPath + "?tenant=t&tenant=u":         `parameter tenant is there 2 times: allowed is once`,

@@ -147,7 +147,7 @@ func (a *App) fleetStatus() *adminapi.Fleet {
 	if a.fleet == nil {
 		return nil
 	}
-	known := a.fleet.Fleet()
+	known := a.fleet.Status()
 	if known.Answered.IsZero() {
 		return nil
 	}

@@ -31,6 +31,9 @@ func (a *App) subject(q *adminapi.Query) (*subject, error) {
 		return nil, badQuery(err)
 	}
 	s := &subject{named, a.zonesOf(named.Route)}
+	if len(s.zones) == 0 && s.Route == "" {
+		return nil, apiError(http.StatusBadRequest, "no handler has a route")
+	}
 	if len(s.zones) == 0 {
 		return nil, apiError(http.StatusBadRequest, "parameter route: no handler has the route %.100q: allowed are %s%s", s.Route,
 			strings.Join(a.routeNames(shownRoutes), ", "), limit.DidYouMean(s.Route, a.routeNames(mostRoutes)...))
@@ -41,12 +44,13 @@ func (a *App) subject(q *adminapi.Query) (*subject, error) {
 // shownRoutes is how many routes an error lists.
 const shownRoutes = 30
 
-// zonesOf returns the zones of a route, which is a name or what keys have.
+// zonesOf returns the zones of a route, which is a name or what keys have, or of all
+// where it is blank.
 func (a *App) zonesOf(route string) []zoneOf {
 	var list []zoneOf
 	for _, h := range a.handlers {
 		for _, z := range h.zones {
-			if z.name == route || z.route == route {
+			if route == "" || z.name == route || z.route == route {
 				list = append(list, zoneOf{h, z})
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // TestTopBy lists buckets by what they refused, would have refused, and were asked.
@@ -40,4 +41,38 @@ func TestTopBy(t *testing.T) {
 
 	_, err := asks(h.app, adminapi.TopPath, url.Values{"by": {"refusd"}})
 	require.ErrorContains(t, err, `unknown value of parameter by "refusd": allowed are refused, requests, shadow; did you mean refused?`)
+}
+
+// TestEveryRoute explains and resets a tenant on every route where none is named.
+func TestEveryRoute(t *testing.T) {
+	h := started(t, `{}`, `{"routes":["every-a","every-b"],"limits":[{"capacity":2,"refill_per_second":0.001}]}`)
+	for range 3 {
+		serves(t, h, "every", "")
+	}
+	explained := func() map[string]string {
+		answer, err := asks(h.app, adminapi.ExplainPath, url.Values{"tenant": {"every"}})
+		require.NoError(t, err)
+		require.Empty(t, answer.(*adminapi.Explain).Route)
+		next := map[string]string{}
+		for _, handler := range answer.(*adminapi.Explain).Handlers {
+			next[handler.Route] = handler.Next.Outcome
+		}
+		return next
+	}
+	require.Equal(t, map[string]string{"every-a": "refused", "every-b": "refused"}, explained())
+	answer, err := asks(h.app, adminapi.BucketPath, url.Values{"tenant": {"every"}})
+	require.NoError(t, err)
+	require.Len(t, answer.(*adminapi.Reset).Buckets, 2)
+	require.Equal(t, map[string]string{"every-a": "granted", "every-b": "granted"}, explained())
+}
+
+// BenchmarkNoteAsked is what the lists cost a request.
+func BenchmarkNoteAsked(b *testing.B) {
+	h := started(b, `{}`, `{"routes":["note-asked"],"limits":[{"capacity":2,"refill_per_second":0.001}]}`)
+	c := &charge{zone: h.zones[0], tenant: "shop-a", outcome: outcomeGranted}
+	c.bucket.Key = limit.Key{Tenant: "shop-a", Route: "note-asked"}
+	b.ReportAllocs()
+	for b.Loop() {
+		h.app.memory.noteAsked(c)
+	}
 }

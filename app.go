@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/fleet"
 	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/localbucket"
@@ -101,7 +102,7 @@ type App struct {
 	source   *rulecache.Source   // nil without PostgreSQL
 	settings rulecache.Settings
 	trigger  *runningTrigger // nil without one
-	fleet    *redisbucket.Heartbeat
+	fleet    *fleet.Heartbeat
 	static   *rulecache.Snapshot
 	fallback *limit.Rule // from Default
 	metrics  *metrics

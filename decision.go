@@ -25,11 +25,15 @@ type charge struct {
 	outcome outcome
 	asked   bool // of the shadow buckets
 
-	price int64 // what a unit of the bucket costs
-	taken int64 // what it was asked for in the end
-	spent int64 // what the answer has cost so far, where it is billed
+	due *due // nil: the request's cost, and nothing of it is settled
+}
 
-	billed bool // something is known of what the answer cost
+// due is what a request costs a bucket with a price or a meter of its own.
+type due struct {
+	price  int64 // what a unit costs
+	taken  int64 // what it was asked for in the end
+	spent  int64 // what the answer has cost so far, where it is billed
+	billed bool  // something is known of what the answer cost
 }
 
 // longestShown is the longest tenant that is told as it was sent, in bytes,
@@ -87,7 +91,8 @@ type verdict struct {
 	logged    bool            // the access log tells of it
 	closed    bool            // it was refused, and no directive in handle_errors judges it again
 	published bool
-	who       visitor         // where the answer is charged
+	who       *visitor        // where the answer is charged
+	cost      int64           // the request's
 	vars      map[string]any  // the request's, where the verdict lives; nil: it has none
 	repl      *caddy.Replacer // the request's
 	fields    fields
@@ -199,7 +204,7 @@ func askShadows(charges []charge, wanted limit.Request, cost int64, ask asker) e
 		for j := i; j < len(charges); j++ {
 			if c := &charges[j]; c.costs(wanted.Cost, cost) {
 				c.asked = true
-				if c.taken = cmp.Or(c.bucket.Cost, wanted.Cost); !c.tooLarge(c.taken, logs, outcomeShadow) {
+				if !c.tooLarge(c.take(wanted.Cost), logs, outcomeShadow) {
 					wanted.Buckets = append(wanted.Buckets, c.bucket)
 				}
 			}
@@ -258,7 +263,7 @@ func enforcedBuckets(charges []charge, buckets []limit.Bucket, cost int64) (list
 			continue
 		}
 		c := &charges[i]
-		if c.taken = cmp.Or(c.bucket.Cost, cost); c.tooLarge(c.taken, logs, outcomeRefused) {
+		if c.tooLarge(c.take(cost), logs, outcomeRefused) {
 			return nil, false
 		}
 		buckets = append(buckets, charges[i].bucket)
@@ -344,6 +349,15 @@ func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decisio
 	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(wanted.Buckets)-1)}, nil
 }
 
+// take notes what the bucket is asked for, where the request's price is so much.
+func (c *charge) take(price int64) int64 {
+	if c.due == nil {
+		return price
+	}
+	c.due.taken = cmp.Or(c.bucket.Cost, price)
+	return c.due.taken
+}
+
 // costs returns what the request costs, and notes at the charges since from what it
 // costs them. An error is as that of a cost.
 func (h *Handler) costs(current *verdict, from int) (int64, error) {
@@ -351,15 +365,20 @@ func (h *Handler) costs(current *verdict, from int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	current.cost = cost
 	for i := from; i < len(current.charges); i++ {
 		c := &current.charges[i]
-		if c.price = cost; c.zone.price != nil {
-			if c.price, err = c.zone.price.of(current.repl); err != nil {
+		if c.zone.price == nil && c.zone.meter == nil {
+			continue
+		}
+		c.due = &due{price: cost}
+		if c.zone.price != nil {
+			if c.due.price, err = c.zone.price.of(current.repl); err != nil {
 				return 0, err
 			}
-			c.bucket.Cost = c.payable(c.price)
+			c.bucket.Cost = c.payable(c.due.price)
 		}
-		if c.bucket.Settles && c.price > c.bucket.Rule.Capacity {
+		if c.bucket.Settles && c.due.price > c.bucket.Rule.Capacity {
 			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
 		}
 	}

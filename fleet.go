@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/fleet"
 	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/redisbucket"
 )
@@ -33,8 +34,9 @@ func (a *App) startFleet() (stop func()) {
 	if a.fleet == nil {
 		return func() {}
 	}
-	return a.fleet.Start(a.client, redisbucket.HeartbeatOptions{
-		Until: int64(a.configuredInstances()), Rules: a.rulesHash, Observe: a.observeFleet,
+	return a.fleet.Start(a.client, fleet.Options{
+		Reason: redisbucket.Reason,
+		Until:  int64(a.configuredInstances()), Rules: a.rulesHash, Observe: a.observeFleet,
 	})
 }
 
@@ -105,17 +107,17 @@ func (a *App) parseInstances(d *caddyfile.Dispenser) error {
 }
 
 // observeFleet logs what changes among the gateways. Each change of state comes once.
-func (a *App) observeFleet(event redisbucket.FleetEvent) {
-	fleet := event.Fleet
-	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int64("instances", fleet.Instances)}
+func (a *App) observeFleet(event fleet.Event) {
+	known := event.Status
+	level, fields := zapcore.InfoLevel, []zap.Field{zap.Int64("instances", known.Instances)}
 	switch event.Kind {
-	case redisbucket.InstancesChanged:
-		fields = append(fields, zap.Int64("before", event.Was), zap.Int64("counted", fleet.Counted))
-	case redisbucket.HeartbeatLost:
-		level, fields = zapcore.WarnLevel, append(fields, zap.String("reason", fleet.LastReason))
-	case redisbucket.RulesDisagree:
-		level, fields = zapcore.WarnLevel, append(fields, zap.Int64("counted", fleet.Counted), zap.Int64("disagree", fleet.Disagree()),
-			zap.String("hash", a.rulesHash()), zap.String("most", fleet.Rules[0].Hash))
+	case fleet.InstancesChanged:
+		fields = append(fields, zap.Int64("before", event.Was), zap.Int64("counted", known.Counted))
+	case fleet.HeartbeatLost:
+		level, fields = zapcore.WarnLevel, append(fields, zap.String("reason", known.LastReason))
+	case fleet.RulesDisagree:
+		level, fields = zapcore.WarnLevel, append(fields, zap.Int64("counted", known.Counted), zap.Int64("disagree", known.Disagree()),
+			zap.String("hash", a.rulesHash()), zap.String("most", known.Rules[0].Hash))
 	default:
 	}
 	a.logger.Log(level, event.Kind.String(), fields...)

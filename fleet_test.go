@@ -8,31 +8,31 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/caddygate/ratelimit/redisbucket"
+	"github.com/caddygate/ratelimit/fleet"
 )
 
 // TestObserveFleet logs each event with what an operator needs.
 func TestObserveFleet(t *testing.T) {
 	t.Parallel()
-	fleet := redisbucket.Fleet{
+	known := fleet.Status{
 		Instances: 3, Counted: 2, LastReason: "noperm",
-		Rules: []redisbucket.RulesGroup{{Hash: "aa", Instances: 1}, {Hash: redisbucket.NoRules, Instances: 1}},
+		Rules: []fleet.Group{{Hash: "aa", Instances: 1}, {Hash: fleet.NoRules, Instances: 1}},
 	}
-	for kind, want := range map[redisbucket.FleetEventKind]struct {
+	for kind, want := range map[fleet.EventKind]struct {
 		level  string
 		fields map[string]any
 	}{
-		redisbucket.InstancesChanged: {"info", map[string]any{"instances": int64(3), "before": int64(5), "counted": int64(2)}},
-		redisbucket.HeartbeatLost:    {"warn", map[string]any{"instances": int64(3), "reason": "noperm"}},
-		redisbucket.HeartbeatBack:    {"info", map[string]any{"instances": int64(3)}},
-		redisbucket.RulesAgree:       {"info", map[string]any{"instances": int64(3)}},
-		redisbucket.RulesDisagree: {"warn", map[string]any{
+		fleet.InstancesChanged: {"info", map[string]any{"instances": int64(3), "before": int64(5), "counted": int64(2)}},
+		fleet.HeartbeatLost:    {"warn", map[string]any{"instances": int64(3), "reason": "noperm"}},
+		fleet.HeartbeatBack:    {"info", map[string]any{"instances": int64(3)}},
+		fleet.RulesAgree:       {"info", map[string]any{"instances": int64(3)}},
+		fleet.RulesDisagree: {"warn", map[string]any{
 			"instances": int64(3), "counted": int64(2), "disagree": int64(1), "hash": "", "most": "aa",
 		}},
 	} {
 		core, logs := observer.New(zap.InfoLevel)
 		app := &App{logger: zap.New(core)}
-		app.observeFleet(redisbucket.FleetEvent{Kind: kind, Fleet: fleet, Was: 5})
+		app.observeFleet(fleet.Event{Kind: kind, Status: known, Was: 5})
 		require.Equal(t, 1, logs.Len())
 		entry := logs.All()[0]
 		require.Equal(t, kind.String(), entry.Message)
@@ -49,7 +49,7 @@ func TestInstancesBeforeAnyAnswer(t *testing.T) {
 	seven := 7
 	for name, app := range map[string]*App{
 		"fixed": {Instances: &seven},
-		"auto":  {Instances: &seven, InstancesAuto: true, fleet: redisbucket.NewHeartbeat("")},
+		"auto":  {Instances: &seven, InstancesAuto: true, fleet: fleet.New("")},
 	} {
 		require.Equal(t, 7, app.instances(), name)
 		require.Equal(t, int64(7), app.sharers(), name)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddygate/ratelimit/fleet"
 	"github.com/caddygate/ratelimit/front"
 	"github.com/caddygate/ratelimit/internal/history"
 	"github.com/caddygate/ratelimit/internal/hot"
@@ -54,8 +55,8 @@ func takeMemory(identity string) (*memory, func() error, error) {
 }
 
 // takeHeartbeat returns the heartbeat for the Redis and key prefix of an identity.
-func takeHeartbeat(identity, prefix string) (*redisbucket.Heartbeat, func() error, error) {
-	return take(fleets, identity, func() (*redisbucket.Heartbeat, error) { return redisbucket.NewHeartbeat(prefix), nil })
+func takeHeartbeat(identity, prefix string) (*fleet.Heartbeat, func() error, error) {
+	return take(fleets, identity, func() (*fleet.Heartbeat, error) { return fleet.New(prefix), nil })
 }
 
 // bound sets how many buckets each of the stores keeps at most, until release.

@@ -256,7 +256,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return current.close(w, r, http.StatusBadRequest, err)
 	}
 	h.app.countDemand(current.charges[from:], cost)
-	asked := time.Now()
+	var asked time.Time
+	if h.metered {
+		asked = time.Now()
+	}
 	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
 	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
 		return current.leave(r, from, err)
@@ -269,7 +272,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		current.showNearest(from, h.style)
 		current.annotate(r.Context())
 		if h.metered {
-			current.who = who
+			kept := who // which most requests need no longer
+			current.who = &kept
 			return h.serve(w, r, current, current.charges[from:], asked, next)
 		}
 		return current.pass(w, r, next)

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -173,8 +172,12 @@ func (a *App) countDemand(charges []charge, cost int64) {
 		return
 	}
 	for i := range charges {
-		if cost := cmp.Or(charges[i].price, cost); cost <= charges[i].whole {
-			a.regions.Count(charges[i].bucket.Key, cost)
+		price := cost
+		if due := charges[i].due; due != nil {
+			price = due.price
+		}
+		if price <= charges[i].whole {
+			a.regions.Count(charges[i].bucket.Key, price)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (v *verdict) placeholder(name string) (any, bool) {
 	case "source":
 		return about.source.String(), true
 	case "charged":
-		return about.charged(), true
+		return about.charged(v.cost), true
 	case "exceeded.name":
 		if about.outcome == outcomeRefused {
 			return about.zone.name, true

@@ -30,7 +30,7 @@ const (
 // bill is what one charge of a request costs in the end.
 type bill struct {
 	charge  *charge
-	who     visitor
+	who     *visitor
 	reader  *tally.Reader
 	taken   int64 // at the start, and not settled yet
 	spent   int64 // settled so far
@@ -60,7 +60,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, current *verdict
 	}
 	for i := range charges {
 		if c := &charges[i]; c.zone.meter != nil && c.settles() {
-			a.bills = append(a.bills, bill{charge: c, who: current.who, taken: c.taken})
+			a.bills = append(a.bills, bill{charge: c, who: current.who, taken: c.due.taken})
 			a.reads = a.reads || c.zone.meter.reading()
 			if c.zone.meter.paths != nil {
 				r.Header.Del("Accept-Encoding") // nobody behind compresses for the client
@@ -83,19 +83,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, current *verdict
 }
 
 // charged is what the request has cost so far: what its answer tells, or what it took.
-func (c *charge) charged() int64 {
-	if c.billed {
-		return c.spent
+func (c *charge) charged(cost int64) int64 {
+	switch {
+	case c.outcome != outcomeGranted && c.outcome != outcomeShadow:
+		return 0
+	case c.due == nil:
+		return c.payable(cost)
+	case c.due.billed:
+		return c.due.spent
+	default:
+		return c.due.taken
 	}
-	if c.outcome == outcomeGranted || c.outcome == outcomeShadow {
-		return c.taken
-	}
-	return 0
 }
 
 // settles reports whether what the charge took can be settled.
 func (c *charge) settles() bool {
-	return c.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
+	return c.due.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
 }
 
 // WriteHeader notes the status, and settles what the header tells.
@@ -281,11 +284,11 @@ func (a *answer) settle(b *bill, cost int64, last bool) {
 		return // what was taken is enough so far
 	}
 	b.spent, b.taken = cost, 0
-	b.charge.spent, b.charge.billed = cost, true
+	b.charge.due.spent, b.charge.due.billed = cost, true
 	if s.More() == 0 && b.charge.bucket.Ban == 0 {
 		return
 	}
-	a.handler.settle(b.charge, &b.who, s)
+	a.handler.settle(b.charge, b.who, s)
 }
 
 // settle has what a charge cost settled, by the rule that is in force now.
@@ -302,7 +305,7 @@ func (h *Handler) settle(c *charge, who *visitor, s limit.Settlement) {
 		return
 	}
 	s.Bucket.Rule = rule
-	s.Bucket.Cost = max(1, min(c.price, rule.Capacity))
+	s.Bucket.Cost = max(1, min(c.due.price, rule.Capacity))
 	ended := *c // the request may be over, and its buffers in use again
 	s.Ended = func(with limit.Settled) { h.app.settled(&ended, with) }
 	h.app.limiter.Settle(s)

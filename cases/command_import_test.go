@@ -154,3 +154,63 @@ func TestCommandImportRefuses(t *testing.T) {
 	require.EqualValues(t, 1, report["bad_count"])
 	require.Equal(t, []any{map[string]any{"line": 2.0, "reason": "capacity 0 is out of bounds: allowed are 1 to 2147483647"}}, report["bad_lines"])
 }
+
+// TestCommandSet writes one rule, which a running gateway follows, and nothing where a
+// word is wrong.
+func TestCommandSet(t *testing.T) {
+	t.Parallel()
+	server := servertest.Postgres(t)
+	dsn := strings.Replace(server.URL(""), "postgres@", "postgres:secret@", 1)
+	g := gateway.New(t, "RULES_URL="+dsn)
+	schema, err := g.Command("rate-limit", "schema").Output()
+	require.NoError(t, err)
+	server.Exec(t, string(schema))
+	server.Exec(t, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second, algorithm) VALUES ('shop-b', 'create-order', 100, 50, 'sliding_window_log')`)
+	g.Start(gateway.Site("rate_limit {\nrules {env.RULES_URL}\ndefault 1/1000s\n}", gateway.Answers("rate_limit create-order")))
+	limited := func(tenant string, to int) {
+		t.Helper()
+		gateway.Eventually(t, 10*time.Second, "the rule is followed", func() bool { return g.Get("/", tenant).Field("X-RateLimit-Limit") == to })
+	}
+	limited("shop-b", 100)
+	set := func(input string, words ...string) (int, string, string) {
+		cmd := g.Command(append([]string{"rate-limit", "set", "--dsn", "{env.RULES_URL}"}, words...)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+		_ = cmd.Run()
+		require.NotContains(t, stdout.String()+stderr.String(), "secret")
+		return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
+	}
+	change := "~ shop-b create-order capacity 100 -> 40, refill_per_second 50 -> 20\n"
+	code, out, errs := set("", "--dry-run", "shop-b", "create-order", "20/s", "burst", "40")
+	require.Zero(t, code, errs)
+	require.Equal(t, change+"nothing was written: run it again without --dry-run\n", out)
+	code, out, errs = set("", "shop-b", "create-order", "20/s", "burst", "40")
+	require.Zero(t, code, errs)
+	require.Equal(t, change+"written\n", out)
+	limited("shop-b", 40)
+	code, out, errs = set("", "shop-b", "create-order", "20/s", "burst", "40")
+	require.Zero(t, code, errs)
+	require.Equal(t, "nothing to do\n", out)
+	code, out, errs = set("shop-c\n", "-", "*", "5/m", "mode", "shadow")
+	require.Zero(t, code, errs)
+	require.Equal(t, "+ shop-c * capacity 5, refill_per_second 0.08333333333333333, mode shadow\nwritten\n", out)
+	limited("shop-c", 5)
+
+	for words, want := range map[string]string{
+		"shop-b":                                   "requires at least 3 arg(s)",
+		"shop-b create-order 20":                   "is not of the form <n>/<unit>",
+		"shop-b create-order 20/s brust 4":         "did you mean burst?",
+		"shop-b create-order 20/s burst":           "burst needs a value",
+		"shop-b create-order 20/s burst x":         "allowed is a whole number from 1 to 2147483647",
+		"shop-b create-order 20/s mode denied":     "allowed are enforce, shadow, unlimited, deny",
+		"shop-b create-order 1/m burst 2000000000": "out of bounds",
+		"shop-b a/b 1/m":                           "route",
+		"- create-order 1/m":                       "standard input has no name",
+		"--table nowhere shop-b create-order 1/m":  "nowhere",
+	} {
+		code, _, errs := set("", strings.Fields(words)...)
+		require.NotZero(t, code, words)
+		require.Contains(t, errs, want, words)
+	}
+	limited("shop-b", 40)
+}

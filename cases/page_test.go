@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/cases/gateway"
+	"github.com/caddygate/ratelimit/internal/servertest"
 )
 
 // running is a command that goes on until it is interrupted.
@@ -110,6 +111,17 @@ func TestThePage(t *testing.T) {
 	}
 	_, answer = call(http.MethodGet, url+"at/0/rate_limit/top", "", "")
 	key := at(t, answer, "buckets", 0, "key").(string)
+	require.Zero(t, b.Passes(4, "shop-a"))
+	out, errs, code := a.Caddy("rate-limit", "top", "--address", a.Admin, "--address", b.Admin)
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "6        0               shop-a  create-order", "2 by one gateway, and 4 by the other")
+	out, errs, code = a.Caddy("rate-limit", "top", "--json", "--address", a.Admin, "--address", b.Admin)
+	require.Zero(t, code, errs)
+	require.NoError(t, json.Unmarshal([]byte(out), new(object)))
+	nobody := servertest.FreeAddr(t)
+	_, errs, code = a.Caddy("rate-limit", "top", "--address", a.Admin, "--address", nobody)
+	require.NotZero(t, code)
+	require.Contains(t, errs, "no Caddy answers at the admin address "+nobody)
 	_, answer = call(http.MethodPost, url+"at/1/rate_limit/explain", "route=create-order&key="+key, own)
 	require.Equal(t, "refused", at(t, answer, "handlers", 0, "next", "outcome"))
 

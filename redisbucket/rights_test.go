@@ -1,6 +1,7 @@
 package redisbucket
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/caddygate/ratelimit/internal/servertest"
 	"github.com/caddygate/ratelimit/limit"
+	"github.com/caddygate/ratelimit/lua"
 )
 
 // documentedRights returns the command of docs/redis.md that makes a user, which
@@ -60,15 +62,18 @@ func requireAll(t *testing.T, l *Limiter, servers ...*servertest.RedisServer) {
 				d, err := l.Take(t.Context(), req)
 				require.NoError(t, err)
 				require.Equal(t, limit.SourceRedis, d.Source)
+				settle(t, l, req.Buckets[0])
 			}
 		}
 		require.NoError(t, l.Reset(t.Context(), limit.Key{Tenant: tenant, Route: "a"}))
 	}
 	require.Empty(t, l.client.Status().LastReason)
-	heartbeat := newHeartbeat("", shortRhythm(), time.Now)
-	stop := heartbeat.Start(l.client, HeartbeatOptions{})
-	require.Eventually(t, func() bool { return heartbeat.Fleet().Counted == 1 }, 20*time.Second, 10*time.Millisecond, "%s", heartbeat.Fleet().LastReason)
-	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, member := range []string{"aa/1", "aa/2", ""} { // as package fleet does
+		_, err := l.client.Eval(ctx, lua.Heartbeat(), []string{"rl:{~instances}", "rl:{~instances}:rules"}, 5000, member, "aa/1")
+		require.NoError(t, err)
+	}
 	for _, server := range servers {
 		log, err := server.Client(t).ACLLog(t.Context(), 100).Result()
 		require.NoError(t, err)
@@ -78,6 +83,18 @@ func requireAll(t *testing.T, l *Limiter, servers ...*servertest.RedisServer) {
 			}
 		}
 	}
+}
+
+// settle gives back what a bucket has granted, and has its ban read.
+func settle(t *testing.T, l *Limiter, bucket limit.Bucket) {
+	t.Helper()
+	bucket.Settles, bucket.Ban, bucket.Cost = true, time.Hour, 1
+	ended := make(chan limit.Settled, 1)
+	l.Settle(limit.Settlement{
+		Bucket: bucket, Source: limit.SourceRedis, Taken: 2, Spent: 1, Granted: time.Now().Add(-time.Millisecond),
+		Ended: func(with limit.Settled) { ended <- with },
+	})
+	require.Empty(t, (<-ended).Lost)
 }
 
 func TestDocumentedRights(t *testing.T) {

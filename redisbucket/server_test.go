@@ -139,7 +139,7 @@ func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	rights := "acl setuser limiter on >pw resetkeys ~rl:* nocommands +eval +evalsha +ping +time +del +pttl +pexpire +hmget +hset " +
-		"+zadd +zcard +zcount +zrem +zrangebyscore +zrevrange +zremrangebyrank"
+		"+zadd +zcard +zcount +zrem +zrangebyscore +zrevrange +zrevrangebyscore +zremrangebyrank"
 	var command []any
 	for word := range strings.FieldsSeq(rights) {
 		command = append(command, word)

@@ -2,7 +2,8 @@ package adminapi
 
 // Explain is the answer to GET /rate_limit/explain.
 type Explain struct {
-	Route     string    `json:"route"`
+	// Route is blank where every route is explained.
+	Route     string    `json:"route,omitempty"`
 	RulesHash string    `json:"rules_hash,omitempty"`
 	Known     bool      `json:"rules_known"`
 	Handlers  []Handler `json:"handlers"`
@@ -10,6 +11,8 @@ type Explain struct {
 
 // Handler explains the route in those handlers that come to the same.
 type Handler struct {
+	// Route is that of this answer, where every route is explained.
+	Route      string      `json:"route,omitempty"`
 	Handlers   int         `json:"handlers"`
 	Routes     []string    `json:"routes"`
 	TenantFrom string      `json:"tenant_from"`

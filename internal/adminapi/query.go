@@ -83,7 +83,7 @@ type Subject struct {
 	// Address is a guest's, an IP address.
 	Address string
 
-	// Route is a name, or what keys have.
+	// Route is a name, or what keys have; blank for every route.
 	Route string
 }
 
@@ -104,8 +104,8 @@ func (q *Query) Subject() (*Subject, error) {
 
 func (q *Query) check(s *Subject) error {
 	switch {
-	case s.Route == "":
-		return errors.New("parameter route is missing: name the route")
+	case s.Route == "" && q.Has("route"):
+		return errors.New("parameter route is blank: allowed is a route, or no parameter at all for every route")
 	case q.Has("stored") && (q.Has("tenant") || q.Has("ip") || q.Has("key")):
 		return errors.New("parameter stored: not together with tenant, ip or key, because it names the bucket's owner already")
 	case q.Has("key") && (q.Has("tenant") || q.Has("ip")):

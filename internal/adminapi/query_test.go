@@ -33,7 +33,7 @@ func TestSubject(t *testing.T) {
 		require.Equal(t, strings.HasPrefix(s.Stored, "~") && !s.Literal, s.Owned(), raw)
 	}
 	for raw, want := range map[string]string{
-		"tenant=t":                  "parameter route is missing",
+		"tenant=t&route=":           "parameter route is blank",
 		"route=a":                   "nobody is named",
 		"stored=t&tenant=u&route=a": "parameter stored: not together with",
 		"key=t&ip=::1&route=a":      "parameter key: not together with",

@@ -30,6 +30,9 @@ type adminCommand struct {
 	again string
 	goOn  func(query url.Values, body []byte)
 
+	// merge makes one answer of those of several gateways. Where it is nil, one is asked.
+	merge func(bodies [][]byte) ([]byte, error)
+
 	// print shows the answer to people.
 	print func(w io.Writer, body []byte) error
 }
@@ -41,7 +44,7 @@ func parameterFlags() map[string]string {
 		"stored": "the tenant as rules and keys have it, such as a hash, in place of --tenant and --ip",
 		"key":    "the tenant as Redis keys have it, with %XX in it, in place of --tenant and --ip",
 		"ip":     "the IP address of a guest",
-		"route":  "the route",
+		"route":  "the route (default: every route)",
 		"cost":   "what the request costs (default: what the handler says)",
 		"by":     "what to list by: refused, requests (those that ask most, granted or not) or shadow (what would have been refused)",
 		"after":  "the number of the last that is known",
@@ -69,8 +72,8 @@ func adminCommands() []adminCommand {
 			call:    adminapi.ExplainCall(), print: printing(printExplain),
 		},
 		{
-			name: "reset", short: "Makes a bucket full again, here and in Redis",
-			example: "  caddy rate-limit reset --tenant shop-a --route create-order",
+			name: "reset", short: "Makes a tenant's buckets full again, here and in Redis",
+			example: "  caddy rate-limit reset --tenant shop-a --route create-order\n  caddy rate-limit reset --tenant shop-a",
 			call:    adminapi.ResetCall(), print: printing(printReset),
 		},
 		{
@@ -80,7 +83,7 @@ func adminCommands() []adminCommand {
 		{
 			name: "top", short: "Lists the buckets that refused, or were asked, most in the last minute",
 			example: "  caddy rate-limit top --by requests --watch",
-			call:    adminapi.TopCall(), again: "watch", print: printing(printTop),
+			call:    adminapi.TopCall(), again: "watch", merge: mergeTops, print: printing(printTop),
 		},
 		{
 			name: "events", short: "Lists the last changes of state",
@@ -100,7 +103,11 @@ func (c *adminCommand) cobra() *cobra.Command {
 	for _, name := range c.call.Parameters {
 		cmd.Flags().String(name, "", flags[name])
 	}
-	cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
+	if c.merge == nil {
+		cmd.Flags().String("address", "", "Address of the administration API listener (if --config is not used)")
+	} else {
+		cmd.Flags().StringArray("address", nil, "Address of an administration API listener, as often as there are gateways (if --config is not used)")
+	}
 	cmd.Flags().StringP("config", "c", "", "Configuration file (if --address is not used)")
 	cmd.Flags().StringP("adapter", "a", "", "Name of config adapter to apply (if --config is used)")
 	if c.again != "" {
@@ -112,9 +119,9 @@ func (c *adminCommand) cobra() *cobra.Command {
 
 // run makes the call and prints the answer.
 func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
-	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))
+	addresses, err := c.addresses(flags)
 	if err != nil {
-		return caddy.ExitCodeFailedStartup, fmt.Errorf("finding the address of the admin API: %w", err)
+		return caddy.ExitCodeFailedStartup, err
 	}
 	query, err := c.query(flags, os.Stdin)
 	if err != nil {
@@ -124,17 +131,17 @@ func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
 		if flags.Bool("json") {
 			return caddy.ExitCodeFailedStartup, fmt.Errorf("--%s and --json do not go together: a script asks again by itself", c.again)
 		}
-		if err := c.watch(address, query); err != nil {
+		if err := c.watch(addresses, query); err != nil {
 			return caddy.ExitCodeFailedStartup, err
 		}
 		return caddy.ExitCodeSuccess, nil
 	}
-	body, err := c.ask(address, query)
+	body, err := c.askAll(addresses, query)
 	if err != nil {
 		if told := failureBody(err); flags.Bool("json") && told != "" {
 			_, _ = fmt.Fprintln(os.Stdout, told) // the error is told in any case
 		}
-		return caddy.ExitCodeFailedStartup, clearError(address, err)
+		return caddy.ExitCodeFailedStartup, clearError(err)
 	}
 	if flags.Bool("json") {
 		_, err = os.Stdout.Write(body)
@@ -146,6 +153,48 @@ func (c *adminCommand) run(flags caddycmd.Flags) (int, error) {
 	}
 	return caddy.ExitCodeSuccess, nil
 }
+
+// addresses are those of the gateways to ask: one, unless the answers can be merged.
+func (c *adminCommand) addresses(flags caddycmd.Flags) ([]string, error) {
+	named := ""
+	if c.merge == nil {
+		named = flags.String("address")
+	} else if all, err := flags.GetStringArray("address"); err != nil || len(all) > 0 {
+		return all, err
+	}
+	address, err := caddycmd.DetermineAdminAPIAddress(named, nil, flags.String("config"), flags.String("adapter"))
+	if err != nil {
+		return nil, fmt.Errorf("finding the address of the admin API: %w", err)
+	}
+	return []string{address}, nil
+}
+
+// askAll makes the call at all addresses. An error names the address that fails.
+func (c *adminCommand) askAll(addresses []string, query url.Values) ([]byte, error) {
+	bodies := make([][]byte, 0, len(addresses))
+	for _, address := range addresses {
+		body, err := c.ask(address, query)
+		if err != nil {
+			return nil, &askError{address, len(addresses) > 1, err}
+		}
+		bodies = append(bodies, body)
+	}
+	if len(bodies) == 1 {
+		return bodies[0], nil
+	}
+	return c.merge(bodies)
+}
+
+// askError is a call that failed at an address, which is one of several or the only one.
+type askError struct {
+	address string
+	several bool
+	err     error
+}
+
+func (e *askError) Error() string { return e.err.Error() }
+
+func (e *askError) Unwrap() error { return e.err }
 
 // fromInput in place of a tenant is one that stands on standard input, so that it
 // is in no list of processes.
@@ -160,9 +209,9 @@ func (c *adminCommand) query(flags caddycmd.Flags, input io.Reader) (url.Values,
 		}
 		value := flags.String(name)
 		if value == fromInput && slices.Contains([]string{"tenant", "stored", "key"}, name) {
-			line, err := io.ReadAll(io.LimitReader(input, adminapi.MaxForm))
-			if value = strings.TrimRight(string(line), "\r\n"); err != nil || value == "" {
-				return nil, fmt.Errorf("--%s -: standard input has no name: %w", name, errors.Join(err, io.ErrUnexpectedEOF))
+			var err error
+			if value, err = readName(input); err != nil {
+				return nil, fmt.Errorf("--%s -: %w", name, err)
 			}
 		}
 		query.Set(name, value)
@@ -228,9 +277,22 @@ func (c *adminCommand) exchange(address string, query url.Values) ([]byte, error
 	return answer, nil
 }
 
-// clearError makes a sentence of what Caddy's client says, which is known by its
-// text alone.
-func clearError(address string, err error) error {
+// clearError makes a sentence of what Caddy's client says, and names the address where
+// several were asked.
+func clearError(err error) error {
+	var failed *askError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	err = clearAnswer(failed.address, failed.err)
+	if failed.several && !strings.Contains(err.Error(), failed.address) {
+		return fmt.Errorf("%s: %w", failed.address, err)
+	}
+	return err
+}
+
+// clearAnswer makes a sentence of an error that is known by its text alone.
+func clearAnswer(address string, err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "performing request: ") {
 		return fmt.Errorf("no Caddy answers at the admin address %s: start it, or say where it is with --address or --config (%w)", address, err)

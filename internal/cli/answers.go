@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,6 +159,37 @@ func printReset(t *tables, r *adminapi.Reset) {
 		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
 	}
 	t.table(rows...)
+}
+
+// mergeTops adds up the lists of several gateways.
+func mergeTops(bodies [][]byte) ([]byte, error) {
+	type place struct{ key, route string }
+	var sum adminapi.Top
+	at := map[place]int{}
+	for i, body := range bodies {
+		var top adminapi.Top
+		if err := json.Unmarshal(body, &top); err != nil {
+			return nil, fmt.Errorf("reading an answer of the admin API: %w", err)
+		}
+		if i == 0 {
+			sum.Since, sum.Seconds, sum.By, sum.Buckets = top.Since, top.Seconds, top.By, []adminapi.TopBucket{}
+		}
+		for _, b := range top.Buckets {
+			n, known := at[place{b.Key, b.Route}]
+			if !known {
+				at[place{b.Key, b.Route}] = len(sum.Buckets)
+				sum.Buckets = append(sum.Buckets, b)
+				continue
+			}
+			all := &sum.Buckets[n]
+			all.Refused, all.Requests, all.Shadow, all.Over = all.Refused+b.Refused, all.Requests+b.Requests, all.Shadow+b.Shadow, all.Over+b.Over
+		}
+	}
+	slices.SortStableFunc(sum.Buckets, func(a, b adminapi.TopBucket) int {
+		return cmp.Compare(b.Refused+b.Requests+b.Shadow, a.Refused+a.Requests+a.Shadow)
+	})
+	body, err := json.MarshalIndent(&sum, "", "  ")
+	return append(body, '\n'), err
 }
 
 // printTop shows the buckets that refused, or were asked, most.

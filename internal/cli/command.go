@@ -18,7 +18,7 @@ import (
 func Command(expand func(template string) (string, error)) caddycmd.Command {
 	return caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "page|status|rules|explain|reset|refresh|top|events|schema|import|regions [flags]",
+		Usage: "page|status|rules|explain|reset|refresh|top|events|set|schema|import|regions [flags]",
 		Short: "Shows, explains and steers the rate limits of a running gateway",
 		Long: `Shows, explains and steers the rate limits of a running gateway, over Caddy's
 admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise with
@@ -29,7 +29,7 @@ the exit code is not 0.`,
 			for _, command := range adminCommands() {
 				cmd.AddCommand(command.cobra())
 			}
-			cmd.AddCommand(pageCommand(), schemaCommand(), importCommand(expand), regionsCommand(expand))
+			cmd.AddCommand(pageCommand(), schemaCommand(), setCommand(expand), importCommand(expand), regionsCommand(expand))
 			refuseUnknown(cmd)
 		},
 	}

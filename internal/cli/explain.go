@@ -13,12 +13,31 @@ func printExplain(t *tables, e *adminapi.Explain) {
 	if !e.Known {
 		t.line("the rules of PostgreSQL are not known yet")
 	}
+	if e.Route == "" {
+		printRoutes(t, e.Handlers)
+		return
+	}
 	for i := range e.Handlers {
 		if i > 0 {
 			t.line("")
 		}
 		printHandler(t, &e.Handlers[i], e.Route)
 	}
+}
+
+// printRoutes lists the routes, with what the next request gets on each.
+func printRoutes(t *tables, handlers []adminapi.Handler) {
+	rows := under(len(handlers), "ROUTE", "NEXT REQUEST", "RULE", "FROM")
+	for i := range handlers {
+		h := &handlers[i]
+		next, rule := h.Next, "-"
+		next.Route = "" // it stands before
+		if h.Rule != nil {
+			rule = joined(rateOf(h.Rule), optionsOf(h.Rule))
+		}
+		rows = append(rows, []string{h.Route, nextSentence(&next), rule, orDash(h.RuleFrom)})
+	}
+	t.table(rows...)
 }
 
 func printHandler(t *tables, h *adminapi.Handler, route string) {

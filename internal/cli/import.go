@@ -94,16 +94,21 @@ func exitCode(err error) int {
 
 // importOptions reads the flags.
 func importOptions(flags caddycmd.Flags, expand expander) (rulecache.ImportOptions, error) {
-	options := rulecache.ImportOptions{DeleteMissing: flags.Bool("delete-missing"), Apply: flags.Bool("yes")}
+	table, err := tableOptions(flags, expand)
+	return rulecache.ImportOptions{Options: table, DeleteMissing: flags.Bool("delete-missing"), Apply: flags.Bool("yes")}, err
+}
+
+// tableOptions reads the flags that name the table.
+func tableOptions(flags caddycmd.Flags, expand expander) (rulecache.Options, error) {
 	dsn := flags.String("dsn")
 	if dsn == "" {
-		return options, errors.New("--dsn is needed: a URL such as postgres://user@127.0.0.1/gateway, or '{env.RULES_URL}'")
+		return rulecache.Options{}, errors.New("--dsn is needed: a URL such as postgres://user@127.0.0.1/gateway, or '{env.RULES_URL}'")
 	}
 	if _, err := expand(dsn); err != nil {
-		return options, fmt.Errorf("--dsn: %w", err)
+		return rulecache.Options{}, fmt.Errorf("--dsn: %w", err)
 	}
-	options.Options = rulecache.Options{DSN: dsn, Expand: expand, Table: flags.String("table")}
-	return options, options.Options.Validate()
+	options := rulecache.Options{DSN: dsn, Expand: expand, Table: flags.String("table")}
+	return options, options.Validate()
 }
 
 // importFile reads the file and hands it to PostgreSQL.

@@ -87,6 +87,10 @@ func answersToPrint() map[string]struct {
 			&adminapi.Refresh{Rules: 5, Rejected: 1, Changed: true, TookSeconds: 0.0123}),
 		"top": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
 			&adminapi.Top{Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Refused: 1200, Over: 3}, {Tenant: "shop b", Route: "b", Refused: 7}}}),
+		"explain_every": as(explain, &adminapi.Explain{Known: true, Handlers: []adminapi.Handler{
+			{Route: "create-order", Rule: &adminapi.Numbers{Capacity: 3, RefillPerSecond: 0.01, Algorithm: "token_bucket", Mode: "enforce"}, RuleFrom: "postgres", Next: adminapi.Next{Outcome: "refused", Status: 429, Source: "redis", Route: "create-order"}},
+			{Route: "login", Next: adminapi.Next{Outcome: "unauthorized", Status: 401}},
+		}}),
 		"top_requests": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
 			&adminapi.Top{By: adminapi.TopRequests, Seconds: 64.2, Buckets: []adminapi.TopBucket{{Tenant: "shop-a", Route: "a", Requests: 32000}}}),
 		"top_shadow": as(func(w *bytes.Buffer, body []byte) error { return printing(printTop)(w, body) },
@@ -142,6 +146,6 @@ func TestClearError(t *testing.T) {
 		"invalid admin address x: y":                                                   "invalid admin address x: y",
 		"HTTP 502: reading error message: unexpected EOF":                              "unexpected EOF",
 	} {
-		require.ErrorContains(t, clearError("here", errors.New(text)), want)
+		require.ErrorContains(t, clearAnswer("here", errors.New(text)), want)
 	}
 }

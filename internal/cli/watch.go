@@ -58,16 +58,16 @@ func (w *watching) run(ctx context.Context) error {
 }
 
 // watch shows the command's answer until it is interrupted.
-func (c *adminCommand) watch(address string, query url.Values) error {
+func (c *adminCommand) watch(addresses []string, query url.Values) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	w := watching{out: os.Stdout, clear: isTerminal(os.Stdout), next: ticker.C, print: c.print}
 	w.ask = func() ([]byte, error) {
-		body, err := c.ask(address, query)
+		body, err := c.askAll(addresses, query)
 		if err != nil {
-			return nil, clearError(address, err)
+			return nil, clearError(err)
 		}
 		if c.goOn != nil {
 			c.goOn(query, body)

@@ -216,7 +216,8 @@ function history() {
 	const told = state.gateways.filter(g => g.answers.history);
 	if (!told.length) return null;
 	const seconds = told[0].answers.history.step_seconds;
-	const steps = Math.round(900 / seconds);
+	const counts = told.flatMap(g => g.answers.history.series.map(one => one.counts.length));
+	const steps = Math.min(Math.round(900 / seconds), Math.max(Math.round(180 / seconds), ...counts)); // 3 to 15 minutes
 	const series = new Map();
 	let end = 0;
 	for (const g of told) {
@@ -248,6 +249,8 @@ function perSecond(past, pick) {
 	}
 	return sums;
 }
+
+const lately = 2; // steps that the numbers and the sentence are of
 
 // recent is the mean of the last steps.
 function recent(values, steps = 1) {
@@ -325,7 +328,8 @@ function lasts(name, is, seconds) {
 	return Date.now() - state.first.get(name) >= seconds * 1000;
 }
 
-const ofAll = (some, all) => some.length === all.length ? (all.length === 1 ? 'the gateway' : 'all ' + all.length + ' gateways') : some.length + ' of ' + all.length + ' gateways';
+const everyOne = all => all.length === 1 ? 'the gateway' : all.length === 2 ? 'both gateways' : 'all ' + all.length + ' gateways';
+const ofAll = (some, all) => some.length === all.length ? everyOne(all) : some.length + ' of ' + all.length + ' gateways';
 const plural = (some, one, more) => some.length === 1 ? one : more;
 const nameList = some => some.slice(0, 3).map(g => g.name).join(', ') + (some.length > 3 ? ' and ' + (some.length - 3) + ' more' : '');
 
@@ -448,7 +452,7 @@ function findFleet(add, fresh) {
 function findSurge(add) {
 	const past = history();
 	if (!past) return;
-	const mean = pick => recent(perSecond(past, pick), 3);
+	const mean = pick => recent(perSecond(past, pick), lately);
 	const all = mean(() => true);
 	const refused = mean(one => one.outcome === 'refused');
 	const [most] = topOf('refused', 'refused');
@@ -545,7 +549,7 @@ function wellText(seen) {
 	const status = statusOf(seen[0]);
 	const decides = status.redis ? 'Redis decides' : plural(seen, 'it decides by itself, as configured', 'they decide by themselves, as configured');
 	const rules = status.rules ? ', ' + many(status.rules.rules, 'rule') + ' in force' : '';
-	return plural(seen, 'the gateway answers', 'all ' + seen.length + ' gateways answer') + ', ' + decides + rules;
+	return everyOne(seen) + plural(seen, ' answers', ' answer') + ', ' + decides + rules;
 }
 
 // showList shows findings, and leaves alone what is there already.
@@ -565,8 +569,8 @@ function drawNumbers() {
 	const told = seen.map(g => statusOf(g).rules).filter(Boolean);
 	const items = [];
 	if (past) {
-		const all = recent(perSecond(past, () => true));
-		const refused = recent(perSecond(past, one => one.outcome === 'refused'));
+		const all = recent(perSecond(past, () => true), lately);
+		const refused = recent(perSecond(past, one => one.outcome === 'refused'), lately);
 		items.push(['requests a second', number(all), ''], ['refused a second', number(refused), all ? percent(refused / all) : '', refused > 5 && refused > 0.2 * all && 'warn']);
 	}
 	const withRedis = seen.filter(g => statusOf(g).redis);
@@ -615,7 +619,7 @@ function drawCharts() {
 		{ name: 'prefetch', color: 'calm2', values: perSecond(past, one => one.source === 'prefetch') },
 		{ name: 'remembered', color: 'calm3', values: perSecond(past, one => one.source === 'remembered') },
 		{ name: redis ? 'each gateway by itself' : 'the gateway', color: redis ? 'red' : 'calm', values: perSecond(past, one => one.source === 'local') },
-		{ name: 'nobody', color: 'calm3', values: perSecond(past, one => one.source === 'none') },
+		...answering().some(g => statusOf(g).source === 'allow') ? [{ name: 'nobody', color: 'amber', values: perSecond(past, one => one.outcome === 'allowed') }] : [],
 	]);
 }
 
@@ -623,10 +627,10 @@ const frame = { height: 190, left: 46, top: 8, bottom: 18 };
 
 // chart draws layers above each other.
 function chart(figure, past, layers) {
-	const used = layers.filter(layer => layer.values.some(n => n > 0));
 	const width = Math.max(200, Math.floor(figure.clientWidth));
 	const totals = past.series.length ? layers[0].values.map((_, i) => layers.reduce((sum, layer) => sum + layer.values[i], 0)) : [];
 	const top = niceTop(Math.max(1e-9, ...totals));
+	const used = layers.filter(layer => layer.values.some(n => n > top / 300)); // less is no line on a screen
 	const x = i => frame.left + (width - frame.left) * i / past.steps;
 	const y = n => frame.top + (frame.height - frame.top - frame.bottom) * (1 - n / top);
 	const picture = svg('svg', { viewBox: `0 0 ${width} ${frame.height}`, role: 'img', 'aria-label': label(used, past) });
@@ -647,7 +651,7 @@ function chart(figure, past, layers) {
 	const before = figure.querySelector('svg');
 	if (before) before.replaceWith(picture);
 	else figure.append(picture, el('ul', { class: 'legend' }));
-	setText(figure.querySelector('.when'), state.cursor === null ? 'a second, over the last 15 minutes' : 'at ' + clock(timeOf(past, at), true));
+	setText(figure.querySelector('.when'), state.cursor === null ? 'a second, over the last ' + Math.round(past.steps * past.seconds / 60) + ' minutes' : 'at ' + clock(timeOf(past, at), true));
 	drawLegend(figure.querySelector('.legend'), used, at);
 }
 
@@ -674,7 +678,8 @@ const timeOf = (past, step) => past.end - (past.steps - step - 0.5) * past.secon
 
 function drawTimes(picture, past, x) {
 	const begin = past.end - past.steps * past.seconds * 1000;
-	for (let time = Math.ceil(begin / 180000) * 180000; time < past.end; time += 180000) {
+	const every = past.end - begin > 400000 ? 180000 : 60000;
+	for (let time = Math.ceil(begin / every) * every; time < past.end; time += every) {
 		const at = x((time - begin) / 1000 / past.seconds);
 		if (at > frame.left + 14) picture.append(svg('text', { x: at, y: frame.height - 4, 'text-anchor': 'middle' }, clock(time)));
 	}
@@ -886,7 +891,7 @@ function eventText(event) {
 
 function drawChoices() {
 	const routes = [...new Set(answering().flatMap(g => isList(statusOf(g).routes)))].sort();
-	options($('route'), routes.map(route => [route, route]));
+	options($('route'), [...routes.map(route => [route, route]), ...(routes.length > 1 ? [['', 'every route']] : [])]);
 	options($('gateway'), state.gateways.map(g => [String(g.number), g.name]));
 	$('gateway').parentElement.hidden = state.gateways.length < 2;
 	for (const id of ['explain', 'reset']) $(id).disabled = !routes.length;
@@ -894,18 +899,19 @@ function drawChoices() {
 
 function options(select, list) {
 	if (select.options.length === list.length && list.every(([value], i) => select.options[i].value === value)) return;
-	const chosen = select.value;
+	const chosen = select.options.length ? select.value : null;
 	select.replaceChildren(...list.map(([value, text]) => el('option', { value }, text)));
 	if (list.some(([value]) => value === chosen)) select.value = chosen;
 }
 
 // subject is whom the form names.
 function subject() {
-	const form = new URLSearchParams({ route: $('route').value });
+	const form = new URLSearchParams();
+	if ($('route').value) form.set('route', $('route').value);
 	const [tenant, ip] = [$('tenant').value, $('ip').value.trim()];
 	if (tenant || !ip) form.set('tenant', tenant);
 	if (ip) form.set('ip', ip);
-	return { form, who: tenant ? tenantText(tenant) : ip || 'a request without a tenant', route: $('route').value, of: state.gateways[Number($('gateway').value) || 0] };
+	return { form, who: tenant ? tenantText(tenant) : ip || 'a request without a tenant', route: $('route').value || 'every route', of: state.gateways[Number($('gateway').value) || 0] };
 }
 
 const bucketSubject = bucket => ({ form: new URLSearchParams({ key: bucket.key, route: bucket.route }), who: tenantText(bucket.tenant), route: bucket.route, of: bucket.of });
@@ -925,7 +931,7 @@ async function explain(about, before = []) {
 	say(...before, el('p', { class: 'empty' }, 'Asking ' + about.of.name + ' …'));
 	try {
 		const body = await fetchJSON(about.of, 'explain', 'POST', about.form);
-		say(...before, ...isList(body.handlers).flatMap(handler => explained(handler, about)));
+		say(...before, ...isList(body.handlers).flatMap(handler => explained(handler, { ...about, route: handler.route || about.route })));
 	} catch (error) {
 		say(...before, failure('explain', about.of, error));
 	}

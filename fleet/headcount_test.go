@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import (
 	"math/rand/v2"
@@ -91,7 +91,7 @@ func TestDisagreement(t *testing.T) {
 	t.Parallel()
 	var d disagreement
 	now := time.Unix(1_785_000_000, 0)
-	var told []FleetEventKind
+	var told []EventKind
 	pass := func(seconds int, disagree bool) {
 		for range seconds {
 			now = now.Add(time.Second)
@@ -108,12 +108,12 @@ func TestDisagreement(t *testing.T) {
 	pass(50, true)
 	require.Empty(t, told, "nothing is known of the time in between")
 	pass(300, true)
-	require.Equal(t, []FleetEventKind{RulesDisagree}, told)
+	require.Equal(t, []EventKind{RulesDisagree}, told)
 	d.missed()
 	pass(300, true)
-	require.Equal(t, []FleetEventKind{RulesDisagree}, told)
+	require.Equal(t, []EventKind{RulesDisagree}, told)
 	pass(300, false)
-	require.Equal(t, []FleetEventKind{RulesDisagree, RulesAgree}, told)
+	require.Equal(t, []EventKind{RulesDisagree, RulesAgree}, told)
 }
 
 // TestHeadcountSimulated runs fleets for hours through outages of Redis, which may

@@ -1,7 +1,9 @@
-package redisbucket
+package fleet
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,7 +36,7 @@ func usualRhythm() rhythm {
 // key prefix, and counts those that live. All of it goes by Redis' clock. It
 // outlives configurations, so that a reload counts nobody twice and forgets no
 // number, and keeps neither a logger nor a caller's context beyond a stop. It is
-// safe for concurrent use. Make one with NewHeartbeat.
+// safe for concurrent use. Make one with New.
 type Heartbeat struct {
 	id     string
 	script lua.Script
@@ -52,19 +54,24 @@ type Heartbeat struct {
 	mu       sync.Mutex // held while observers are told, so that none is after its stop
 	users    []*heartbeatUser
 	count    headcount
-	fleet    Fleet
+	fleet    Status
 	alone    time.Time // when the row of heartbeats without an answer began
 	lost     bool      // that was told
 	disagree disagreement
 }
 
-type heartbeatUser struct {
-	client  *Client
-	options HeartbeatOptions
+// Redis runs a script, all of whose keys are in one slot, within ctx's deadline.
+type Redis interface {
+	Eval(ctx context.Context, script lua.Script, keys []string, args ...any) (any, error)
 }
 
-// HeartbeatOptions are one configuration's part of a Heartbeat.
-type HeartbeatOptions struct {
+type heartbeatUser struct {
+	redis   Redis
+	options Options
+}
+
+// Options are one configuration's part of a Heartbeat.
+type Options struct {
 	// Until is the number of instances that counts until they are known, as if it
 	// had been counted: a higher count is believed at once, a lower one after
 	// HeartbeatHold. Default: 1.
@@ -74,36 +81,37 @@ type HeartbeatOptions struct {
 	// others are told; empty where there are none. Default: none.
 	Rules func() string
 
+	// Reason returns one word for why Redis has not answered, for Status.LastReason.
+	// Default: "other".
+	Reason func(error) string
+
 	// Observe is told of events one after another, from another goroutine. It must
 	// neither block for long nor call the Heartbeat. Default: nobody is told.
-	Observe func(FleetEvent)
+	Observe func(Event)
 }
 
-// NewHeartbeat returns a Heartbeat for the keys that begin with prefix, without
-// asking the network and without a goroutine. An empty prefix is DefaultPrefix.
-func NewHeartbeat(prefix string) *Heartbeat { return newHeartbeat(prefix, usualRhythm(), time.Now) }
+// New returns a Heartbeat for the keys that begin with prefix, without
+// asking the network and without a goroutine.
+func New(prefix string) *Heartbeat { return newHeartbeat(prefix, usualRhythm(), time.Now) }
 
 func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
 	// No tenant has a name with a tilde, so that no bucket is in these keys.
 	seen := prefix + ":{~instances}"
 	id := rand.Text()
 	return &Heartbeat{
 		id: id, script: lua.Heartbeat(), keys: []string{seen, seen + ":rules"}, rhythm: r, clock: clock, wake: make(chan struct{}, 1),
-		fleet: Fleet{ID: id},
+		fleet: Status{ID: id},
 	}
 }
 
-// Start keeps the heartbeat through client, which must have been started, until
+// Start keeps the heartbeat through redis, which must have been started, until
 // stop is called, and for as long as anyone else has started it. Of several, the
 // one that started last says how. Stop must come before that of the client; where
 // it is the last, this process leaves, for which stop waits at most a second.
-func (h *Heartbeat) Start(client *Client, o HeartbeatOptions) (stop func()) {
+func (h *Heartbeat) Start(redis Redis, o Options) (stop func()) {
 	h.life.Lock()
 	defer h.life.Unlock()
-	user := &heartbeatUser{client, o}
+	user := &heartbeatUser{redis, o}
 	h.mu.Lock()
 	first := len(h.users) == 0
 	h.users = append(h.users, user)
@@ -125,8 +133,8 @@ func (h *Heartbeat) Instances(until int64) int64 {
 	return max(1, until)
 }
 
-// Fleet returns what is known now.
-func (h *Heartbeat) Fleet() Fleet {
+// Status returns what is known now.
+func (h *Heartbeat) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.fleetNow()
@@ -135,7 +143,7 @@ func (h *Heartbeat) Fleet() Fleet {
 // Destruct has nothing to close: the last stop has left. Instances still answers.
 func (h *Heartbeat) Destruct() error { return nil }
 
-func (h *Heartbeat) fleetNow() Fleet {
+func (h *Heartbeat) fleetNow() Status {
 	fleet := h.fleet
 	fleet.Rules = slices.Clone(fleet.Rules)
 	if !fleet.Answered.IsZero() {
@@ -156,7 +164,7 @@ func (h *Heartbeat) stop(user *heartbeatUser) {
 		return
 	}
 	h.end()
-	h.leave(user.client)
+	h.leave(user.redis)
 }
 
 // newest returns who says how the heartbeat is kept, nil where nobody is left.
@@ -179,7 +187,19 @@ func (u *heartbeatUser) rules() string {
 	return NoRules
 }
 
-func (u *heartbeatUser) tell(event FleetEvent) {
+// reason returns the word for an error.
+func (u *heartbeatUser) reason(err error) string {
+	switch {
+	case errors.Is(err, errReply):
+		return "reply"
+	case u.options.Reason == nil:
+		return "other"
+	default:
+		return u.options.Reason(err)
+	}
+}
+
+func (u *heartbeatUser) tell(event Event) {
 	if u.options.Observe != nil {
 		u.options.Observe(event)
 	}

@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import "time"
 
@@ -54,7 +54,7 @@ type disagreement struct {
 }
 
 // seen returns the event that is to be told, 0 for none.
-func (d *disagreement) seen(disagree bool, now time.Time, after time.Duration) FleetEventKind {
+func (d *disagreement) seen(disagree bool, now time.Time, after time.Duration) EventKind {
 	switch {
 	case !disagree:
 		told := d.told

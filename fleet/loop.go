@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import (
 	"context"
@@ -84,11 +84,11 @@ func (h *Heartbeat) beat(ctx context.Context) {
 	}
 	within, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
-	reply, err := h.ask(within, user.client, user.rules()+"/"+h.id)
+	reply, err := h.ask(within, user.redis, user.rules()+"/"+h.id)
 	if ctx.Err() != nil {
 		return // a stop says nothing about Redis
 	}
-	fleet := Fleet{ID: h.id}
+	fleet := Status{ID: h.id}
 	if err == nil {
 		err = fleet.read(reply)
 	}
@@ -96,25 +96,25 @@ func (h *Heartbeat) beat(ctx context.Context) {
 }
 
 // leave makes Redis forget this process.
-func (h *Heartbeat) leave(client *Client) {
+func (h *Heartbeat) leave(redis Redis) {
 	if len(h.past) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), heartbeatTimeout)
 	defer cancel()
 	// Who cannot leave is forgotten after the expiry.
-	_, _ = h.ask(ctx, client, "")
+	_, _ = h.ask(ctx, redis, "")
 }
 
 // ask runs the script: this process is member from now on, or leaves. What it was
 // before is forgotten, also where an answer was lost on the way.
-func (h *Heartbeat) ask(ctx context.Context, client *Client, member string) (any, error) {
+func (h *Heartbeat) ask(ctx context.Context, redis Redis, member string) (any, error) {
 	args := append([]any{h.rhythm.expiry.Milliseconds(), member}, h.past...)
 	if member != "" && !slices.Contains(h.past, any(member)) {
 		h.past = append(h.past, member)
 		h.past = h.past[max(0, len(h.past)-mostPast):]
 	}
-	reply, err := client.eval(ctx, h.script, h.keys, args...)
+	reply, err := redis.Eval(ctx, h.script, h.keys, args...)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the heartbeat: %w", err)
 	}
@@ -126,7 +126,7 @@ func (h *Heartbeat) ask(ctx context.Context, client *Client, member string) (any
 }
 
 // note keeps what a heartbeat brought, and tells what that changes.
-func (h *Heartbeat) note(answer Fleet, err error) {
+func (h *Heartbeat) note(answer Status, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.users) == 0 {
@@ -143,14 +143,14 @@ func (h *Heartbeat) note(answer Fleet, err error) {
 func (h *Heartbeat) missed(user *heartbeatUser, err error) {
 	h.count.missed()
 	h.disagree.missed()
-	h.fleet.LastReason = Reason(err)
+	h.fleet.LastReason = user.reason(err)
 	if !h.lost && h.clock().Sub(h.alone) > h.rhythm.of(h.fleet.Counted).expiry {
 		h.lost = true
-		user.tell(FleetEvent{Kind: HeartbeatLost, Fleet: h.fleetNow()})
+		user.tell(Event{Kind: HeartbeatLost, Status: h.fleetNow()})
 	}
 }
 
-func (h *Heartbeat) answered(user *heartbeatUser, answer Fleet) {
+func (h *Heartbeat) answered(user *heartbeatUser, answer Status) {
 	now, was := h.clock(), h.count.inForce
 	h.count.counted(answer.Counted, user.options.Until, now, h.rhythm.of(answer.Counted))
 	h.inForce.Store(h.count.inForce)
@@ -159,12 +159,12 @@ func (h *Heartbeat) answered(user *heartbeatUser, answer Fleet) {
 	h.fleet = answer
 	if h.lost {
 		h.lost = false
-		user.tell(FleetEvent{Kind: HeartbeatBack, Fleet: h.fleetNow()})
+		user.tell(Event{Kind: HeartbeatBack, Status: h.fleetNow()})
 	}
 	if was != h.count.inForce {
-		user.tell(FleetEvent{Kind: InstancesChanged, Fleet: h.fleetNow(), Was: was})
+		user.tell(Event{Kind: InstancesChanged, Status: h.fleetNow(), Was: was})
 	}
 	if kind := h.disagree.seen(answer.Disagree() > 0, now, h.rhythm.disagree); kind != 0 {
-		user.tell(FleetEvent{Kind: kind, Fleet: h.fleetNow()})
+		user.tell(Event{Kind: kind, Status: h.fleetNow()})
 	}
 }

@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import (
 	"slices"
@@ -22,13 +22,13 @@ func TestHeartbeatInACluster(t *testing.T) {
 		t.Cleanup(f.stop)
 		fellows = append(fellows, f)
 	}
-	slot := int(slotOf([]byte(seenKey)))
+	slot := int(cluster.Servers[0].Client(t).ClusterKeySlot(t.Context(), seenKey).Val())
 	requireAnswers := func(when string) {
 		t.Helper()
 		now := time.Now()
 		for _, f := range fellows {
 			require.Eventually(t, func() bool {
-				fleet := f.Fleet()
+				fleet := f.Status()
 				return fleet.Answered.After(now) && fleet.Counted == 3
 			}, 60*time.Second, 5*time.Millisecond, when)
 			require.EqualValues(t, 3, f.Instances(99), when)

@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddygate/ratelimit/internal/servertest"
 	"github.com/caddygate/ratelimit/lua"
+	"github.com/caddygate/ratelimit/redisbucket"
 )
 
 const (
@@ -25,11 +26,11 @@ type heart struct {
 
 func newHeart(t testing.TB) *heart { return &heart{t, servertest.Redis(t).Client(t)} }
 
-func (h *heart) beat(member string, past ...any) Fleet {
+func (h *heart) beat(member string, past ...any) Status {
 	h.t.Helper()
 	reply, err := h.run(member, past...)
 	require.NoError(h.t, err)
-	var fleet Fleet
+	var fleet Status
 	require.NoError(h.t, fleet.read(reply))
 	return fleet
 }
@@ -54,7 +55,7 @@ func TestHeartbeatScriptCounts(t *testing.T) {
 	h.measure("of 2 processes with one hash", "aa/2")
 	fleet := h.beat("bb/3")
 	require.Equal(t, int64(3), fleet.Counted)
-	require.Equal(t, []RulesGroup{{"aa", 2}, {"bb", 1}}, fleet.Rules)
+	require.Equal(t, []Group{{"aa", 2}, {"bb", 1}}, fleet.Rules)
 	require.Equal(t, int64(1), fleet.Disagree())
 
 	h.age("aa/1", 3*time.Second)
@@ -64,10 +65,10 @@ func TestHeartbeatScriptCounts(t *testing.T) {
 	h.age("aa/1", 3*time.Second)
 	fleet = h.beat("bb/3")
 	require.Equal(t, int64(2), fleet.Counted, "seen over 5 s ago")
-	require.Equal(t, []RulesGroup{{"aa", 1}, {"bb", 1}}, fleet.Rules)
+	require.Equal(t, []Group{{"aa", 1}, {"bb", 1}}, fleet.Rules)
 
 	require.Equal(t, int64(2), h.beat("aa/3", "bb/3").Counted, "other rules, and the same process")
-	require.Equal(t, []RulesGroup{{"aa", 2}}, h.beat("aa/2").Rules)
+	require.Equal(t, []Group{{"aa", 2}}, h.beat("aa/2").Rules)
 	_, err := h.run("", "aa/2", "bb/2")
 	require.NoError(t, err, "one leaves, under all names that it may have had")
 	fleet = h.beat("aa/3")
@@ -113,7 +114,7 @@ func TestHeartbeatScriptMends(t *testing.T) {
 		require.Equal(t, int64(2), h.beat("aa/2").Counted, name)
 		fleet := h.beat("aa/1")
 		require.Equal(t, int64(2), fleet.Counted, name)
-		require.Equal(t, []RulesGroup{{"aa", 2}}, fleet.Rules, name)
+		require.Equal(t, []Group{{"aa", 2}}, fleet.Rules, name)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestHeartbeatScriptOnAFullRedis(t *testing.T) {
 	h.age("aa/1", time.Minute)
 	require.NoError(t, h.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	_, err := h.run("aa/2")
-	require.Equal(t, "oom", Reason(err))
+	require.Equal(t, "oom", redisbucket.Reason(err))
 	require.Equal(t, int64(2), h.client.ZCard(t.Context(), seenKey).Val())
 	require.Equal(t, int64(2), h.client.ZCard(t.Context(), rulesKey).Val())
 }
@@ -165,7 +166,7 @@ func TestHeartbeatScriptIsBounded(t *testing.T) {
 	fleet := h.beat("00/self")
 	require.Equal(t, int64(live+1), fleet.Counted)
 	require.Len(t, fleet.Rules, 16)
-	require.Equal(t, RulesGroup{"00", live/2 + live/200 + 1}, fleet.Rules[0])
+	require.Equal(t, Group{"00", live/2 + live/200 + 1}, fleet.Rules[0])
 
 	for _, key := range []string{seenKey, rulesKey} {
 		require.Greater(t, h.client.PTTL(t.Context(), key).Val(), 900*time.Second, "they take turns")
@@ -198,8 +199,8 @@ func TestFleetReadRefuses(t *testing.T) {
 		"a broken group": []any{int64(1), int64(0), "aa", "1"},
 		"no hash":        []any{int64(1), int64(0), int64(1), int64(1)},
 	} {
-		var fleet Fleet
-		require.Equal(t, "reply", Reason(fleet.read(reply)), name)
+		var fleet Status
+		require.ErrorIs(t, fleet.read(reply), errReply, name)
 		require.Zero(t, fleet.Counted, name)
 	}
 }

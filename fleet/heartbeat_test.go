@@ -1,4 +1,4 @@
-package redisbucket
+package fleet
 
 import (
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/caddygate/ratelimit/internal/servertest"
+	"github.com/caddygate/ratelimit/redisbucket"
 )
 
 // shortRhythm is a rhythm for tests, in the usual proportions but for the disagreement.
@@ -21,18 +22,18 @@ func shortRhythm() rhythm {
 // fellow is one process of a fleet.
 type fellow struct {
 	*Heartbeat
-	client *Client
+	client *redisbucket.Client
 	stop   func() // of the heartbeat
 
 	rules atomic.Pointer[string]
 
 	mu   sync.Mutex
-	told []FleetEvent
+	told []Event
 }
 
 func newFellow(t testing.TB, urls ...string) *fellow {
 	t.Helper()
-	f := &fellow{Heartbeat: newHeartbeat("", shortRhythm(), time.Now), client: started(t, Options{URLs: urls, Breaker: Breaker{Open: minBreakerOpen}}).Client()}
+	f := &fellow{Heartbeat: newHeartbeat("rl", shortRhythm(), time.Now), client: started(t, urls...)}
 	f.hasRules("aa")
 	return f
 }
@@ -46,19 +47,19 @@ func join(t testing.TB, url string, until int64) *fellow {
 }
 
 func (f *fellow) start(until int64) (stop func()) {
-	return f.Start(f.client, HeartbeatOptions{Until: until, Rules: func() string { return *f.rules.Load() }, Observe: f.observe})
+	return f.Start(f.client, Options{Reason: redisbucket.Reason, Until: until, Rules: func() string { return *f.rules.Load() }, Observe: f.observe})
 }
 
 func (f *fellow) hasRules(hash string) { f.rules.Store(&hash) }
 
-func (f *fellow) observe(event FleetEvent) {
+func (f *fellow) observe(event Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.told = append(f.told, event)
 }
 
 // times returns how often an event was told.
-func (f *fellow) toldOf(kind FleetEventKind) (times int) {
+func (f *fellow) toldOf(kind EventKind) (times int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, event := range f.told {
@@ -90,11 +91,11 @@ func TestHeartbeatJoinAndLeave(t *testing.T) {
 	awaitAll(t, "a second joins", 2, a, b)
 	c := join(t, redis.URL(), 1)
 	awaitAll(t, "a third joins", 3, a, b, c)
-	require.NotEqual(t, a.Fleet().ID, b.Fleet().ID)
+	require.NotEqual(t, a.Status().ID, b.Status().ID)
 
 	left := time.Now()
 	c.stop()
-	require.Eventually(t, func() bool { return a.Fleet().Counted == 2 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.Status().Counted == 2 }, 20*time.Second, time.Millisecond)
 	require.Equal(t, int64(3), a.Instances(1), "one has left, and may be back")
 	awaitAll(t, "it is not back", 2, a, b)
 	require.GreaterOrEqual(t, time.Since(left), shortRhythm().hold)
@@ -123,8 +124,8 @@ func TestHeartbeatOverAReload(t *testing.T) {
 	}
 	// A configuration that is given up at once leaves the other in charge.
 	a.start(1)()
-	at := a.Fleet().Answered
-	require.Eventually(t, func() bool { return a.Fleet().Answered.After(at) }, 20*time.Second, time.Millisecond)
+	at := a.Status().Answered
+	require.Eventually(t, func() bool { return a.Status().Answered.After(at) }, 20*time.Second, time.Millisecond)
 	stop()
 	require.Equal(t, int64(1), client.ZCard(t.Context(), seenKey).Val())
 	require.LessOrEqual(t, b.toldOf(InstancesChanged), 2, "the other has seen both join, and nothing since")
@@ -147,7 +148,7 @@ func TestHeartbeatInAnOutage(t *testing.T) {
 	for _, f := range all {
 		require.Eventually(t, func() bool { return f.toldOf(HeartbeatLost) == 1 }, 20*time.Second, 5*time.Millisecond)
 		require.Equal(t, int64(3), f.Instances(1))
-		require.NotEmpty(t, f.Fleet().LastReason)
+		require.NotEmpty(t, f.Status().LastReason)
 	}
 	for i, proxy := range proxies {
 		proxy.Set(t, servertest.Fault{})
@@ -169,7 +170,7 @@ func TestHeartbeatAfterALossOfData(t *testing.T) {
 	server.Restart(t)
 	at := time.Now()
 	for _, f := range []*fellow{a, b} {
-		require.Eventually(t, func() bool { return f.Fleet().Answered.After(at) && f.Fleet().Counted == 2 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return f.Status().Answered.After(at) && f.Status().Counted == 2 }, 20*time.Second, time.Millisecond)
 		require.Equal(t, int64(2), f.Instances(1))
 		require.LessOrEqual(t, f.toldOf(InstancesChanged), 2, "only as they joined")
 	}
@@ -184,15 +185,15 @@ func TestHeartbeatDisagree(t *testing.T) {
 	all[2].hasRules("")
 	for _, f := range all {
 		require.Eventually(t, func() bool { return f.toldOf(RulesDisagree) == 1 }, 20*time.Second, 5*time.Millisecond)
-		fleet := f.Fleet()
+		fleet := f.Status()
 		require.Equal(t, int64(1), fleet.Disagree())
-		require.Equal(t, []RulesGroup{{"aa", 2}, {NoRules, 1}}, fleet.Rules)
+		require.Equal(t, []Group{{"aa", 2}, {NoRules, 1}}, fleet.Rules)
 		require.Equal(t, int64(3), f.Instances(1), "nobody is counted twice")
 	}
 	all[2].hasRules("aa")
 	for _, f := range all {
 		require.Eventually(t, func() bool { return f.toldOf(RulesAgree) == 1 }, 20*time.Second, 5*time.Millisecond)
-		require.Zero(t, f.Fleet().Disagree())
+		require.Zero(t, f.Status().Disagree())
 	}
 }
 
@@ -215,7 +216,7 @@ func TestHeartbeatLosesAnswers(t *testing.T) {
 	a.hasRules("dd")
 	proxy.Set(t, servertest.Fault{})
 	require.Eventually(t, func() bool {
-		return a.Fleet().LastReason == "" && len(a.Fleet().Rules) == 1 && a.Fleet().Rules[0].Hash == "dd"
+		return a.Status().LastReason == "" && len(a.Status().Rules) == 1 && a.Status().Rules[0].Hash == "dd"
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Equal(t, int64(1), client.ZCard(t.Context(), seenKey).Val())
 	require.Equal(t, int64(1), a.Instances(1))
@@ -240,7 +241,7 @@ func TestHeartbeatGoesByRedisClock(t *testing.T) {
 	}
 	awaitAll(t, "all are counted", 3, all...)
 	all[0].stop()
-	require.Eventually(t, func() bool { return all[2].Fleet().Counted == 2 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return all[2].Status().Counted == 2 }, 20*time.Second, 5*time.Millisecond)
 	awaitAll(t, "one has left", 2, all[1])
 }
 
@@ -251,14 +252,13 @@ func TestHeartbeatSparesRequests(t *testing.T) {
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr)
 	a := join(t, "redis://"+proxy.Addr(), 3)
-	require.Eventually(t, func() bool { return a.Fleet().Counted == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return a.Status().Counted == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.NoError(t, server.Client(t).Do(t.Context(), "acl", "setuser", "default", "-zadd").Err())
-	l := New(a.client, "")
-	r := rule(t, 1000, 0.001)
+	l := redisbucket.New(a.client, "")
 	require.Eventually(t, func() bool { return a.toldOf(HeartbeatLost) == 1 }, 20*time.Second, 5*time.Millisecond)
-	require.Equal(t, "noperm", a.Fleet().LastReason)
+	require.Equal(t, "noperm", a.Status().LastReason)
 	for range 100 {
-		take(t, l, r)
+		take(t, l)
 	}
 	require.Equal(t, "closed", a.client.Status().Breaker)
 	require.Equal(t, int64(3), a.Instances(1), "what was assumed stays")
@@ -283,7 +283,7 @@ func TestHeartbeatRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	rights := strings.Fields("acl setuser gateway on >password resetkeys ~rl:* resetchannels -@all +hello +ping +eval +evalsha +time " +
-		"+hmget +hset +del +pttl +pexpire +zadd +zcard +zcount +zrem +zrangebyscore +zrevrange +zremrangebyrank +zrangebylex +zlexcount")
+		"+hmget +hset +del +pttl +pexpire +zadd +zcard +zcount +zrem +zrangebyscore +zrevrange +zrevrangebyscore +zremrangebyrank +zrangebylex +zlexcount")
 	args := make([]any, len(rights))
 	for i, word := range rights {
 		args[i] = word
@@ -294,7 +294,7 @@ func TestHeartbeatRights(t *testing.T) {
 	// Also where keys must be mended.
 	require.NoError(t, server.Client(t).Set(t.Context(), seenKey, "x", redis.KeepTTL).Err())
 	at := time.Now()
-	require.Eventually(t, func() bool { return a.Fleet().Answered.After(at) && a.Fleet().LastReason == "" }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return a.Status().Answered.After(at) && a.Status().LastReason == "" }, 20*time.Second, 5*time.Millisecond)
 }
 
 // TestHeartbeatFromManySides starts and stops from many goroutines.
@@ -307,7 +307,7 @@ func TestHeartbeatFromManySides(t *testing.T) {
 		wait.Go(func() {
 			for range 5 {
 				stop := a.start(int64(i))
-				_ = a.Fleet()
+				_ = a.Status()
 				_ = a.Instances(1)
 				stop()
 			}

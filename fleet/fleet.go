@@ -1,14 +1,18 @@
-package redisbucket
+// Package fleet counts the processes that live and share one Redis: each keeps a
+// heartbeat there. Open heartbeat.go first; loop.go is the goroutine, headcount.go
+// what is believed of a count, fleet.go what is told.
+package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// Fleet is what a Heartbeat knows of the processes that use one Redis and key
+// Status is what a Heartbeat knows of the processes that use one Redis and key
 // prefix. It holds no secret.
-type Fleet struct {
+type Status struct {
 	// ID is what this process is called among them: random, and new at each start.
 	ID string
 
@@ -22,7 +26,7 @@ type Fleet struct {
 
 	// Rules groups them by the hash of their rules, the largest group first, up to
 	// 16 groups.
-	Rules []RulesGroup
+	Rules []Group
 
 	// Oldest is how long before the last answer the one was seen that was seen
 	// least lately, by Redis' clock.
@@ -37,8 +41,8 @@ type Fleet struct {
 	LastReason string
 }
 
-// RulesGroup is how many of a Fleet have the rules with one hash.
-type RulesGroup struct {
+// Group is how many of a Status have the rules with one hash.
+type Group struct {
 	// Hash is that of the rules, NoRules where a process has none yet.
 	Hash string
 
@@ -46,24 +50,27 @@ type RulesGroup struct {
 	Instances int64
 }
 
+// errReply is an answer that makes no sense.
+var errReply = errors.New("reading the reply of Redis")
+
 // NoRules stands for the hash where a process knows no rules.
 const NoRules = "none"
 
 // Disagree is how many have other rules than the largest group: 0 while all agree.
-func (f Fleet) Disagree() int64 {
+func (f Status) Disagree() int64 {
 	if len(f.Rules) == 0 {
 		return 0
 	}
 	return f.Counted - f.Rules[0].Instances
 }
 
-// FleetEventKind says what changed in a Fleet.
-type FleetEventKind uint8
+// EventKind says what changed in a Status.
+type EventKind uint8
 
 // The kinds of events.
 const (
 	// InstancesChanged: limits are divided by another number.
-	InstancesChanged FleetEventKind = iota + 1
+	InstancesChanged EventKind = iota + 1
 	// HeartbeatLost: nothing was answered for as long as a heartbeat lasts, so that
 	// others may have forgotten this process. It is told once.
 	HeartbeatLost
@@ -77,7 +84,7 @@ const (
 )
 
 // String returns a short phrase for logs.
-func (k FleetEventKind) String() string {
+func (k EventKind) String() string {
 	switch k {
 	case InstancesChanged:
 		return "the number of gateways has changed"
@@ -94,20 +101,20 @@ func (k FleetEventKind) String() string {
 	}
 }
 
-// FleetEvent is a change in a Fleet, for a log.
-type FleetEvent struct {
+// Event is a change in a Status, for a log.
+type Event struct {
 	// Kind says what happened.
-	Kind FleetEventKind
+	Kind EventKind
 
-	// Fleet is what is known now.
-	Fleet Fleet
+	// Status is what is known now.
+	Status Status
 
 	// Was is what Instances were before InstancesChanged; 0 where nothing was known.
 	Was int64
 }
 
 // read reads the reply of the script into f.
-func (f *Fleet) read(reply any) error {
+func (f *Status) read(reply any) error {
 	list, _ := reply.([]any)
 	if len(list) < 2 || len(list)%2 != 0 {
 		return fmt.Errorf("%w: a heartbeat's has a wrong length", errReply)
@@ -117,16 +124,16 @@ func (f *Fleet) read(reply any) error {
 	if !ok1 || !ok2 || live < 1 {
 		return fmt.Errorf("%w: a heartbeat's has no count", errReply)
 	}
-	groups := make([]RulesGroup, 0, len(list)/2-1)
+	groups := make([]Group, 0, len(list)/2-1)
 	for i := 2; i < len(list); i += 2 {
 		hash, ok1 := list[i].(string)
 		n, ok2 := list[i+1].(int64)
 		if !ok1 || !ok2 {
 			return fmt.Errorf("%w: a heartbeat's has a broken group", errReply)
 		}
-		groups = append(groups, RulesGroup{hash, n})
+		groups = append(groups, Group{hash, n})
 	}
-	slices.SortStableFunc(groups, func(a, b RulesGroup) int { return int(b.Instances - a.Instances) })
+	slices.SortStableFunc(groups, func(a, b Group) int { return int(b.Instances - a.Instances) })
 	f.Counted, f.Oldest, f.Rules = live, time.Duration(oldest)*time.Millisecond, groups
 	return nil
 }
