@@ -156,7 +156,7 @@ func (w *Work[S]) tried(first *attempt) {
 
 // begin begins a run when the one before has ended. The caller holds mu.
 func (w *Work[S]) begin() {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:gosec // halt calls it
 	before, ended := w.ended, make(chan struct{})
 	w.ctx, w.cancel, w.ended = ctx, cancel, ended
 	first, now := w.attempt.Load(), time.Now()
