@@ -25,26 +25,29 @@ func (d deaf) Eval(context.Context, lua.Script, []string, ...any) (any, error) {
 }
 
 // TestGoneBeforeItsTurn holds that a configuration which comes and goes while the one
-// before it still leaves, through a Redis that does not answer, asks nothing.
+// before it still leaves, through a Redis that does not answer, keeps no heartbeat,
+// and that nobody leaves through one that has ended.
 func TestGoneBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	h := newHeartbeat("rl", rhythm{time.Hour, time.Hour, time.Hour, time.Hour}, time.Now)
-	redis := deaf{make(chan struct{}, 8), make(chan struct{})}
+	let := make(chan struct{})
 	var stops sync.WaitGroup
-	stop := h.Start(redis, Options{})
-	<-redis.asked
-	for range 2 {
+	var asked []chan struct{}
+	for i := range 3 {
+		redis := deaf{make(chan struct{}, 8), let}
+		asked = append(asked, redis.asked)
+		stop := h.Start(redis, Options{})
+		if i == 0 {
+			<-redis.asked
+		}
 		halted := h.work.Halted()
 		stops.Go(stop)
 		<-halted
-		stop = h.Start(redis, Options{})
 	}
-	halted := h.work.Halted()
-	stops.Go(stop)
-	<-halted
-	close(redis.let)
+	close(let)
 	stops.Wait()
-	<-redis.asked // to leave, by the first
-	require.Empty(t, redis.asked)
+	require.Empty(t, asked[0])
+	require.Empty(t, asked[1])
+	require.Len(t, asked[2], 3, "each leaves through the newest, whose stop waits for it")
 	require.EqualValues(t, 3, h.Instances(3))
 }

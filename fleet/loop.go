@@ -17,19 +17,18 @@ func (h *Heartbeat) run(ctx context.Context, _ func()) {
 	h.mu.Lock()
 	h.alone = h.clock()
 	h.mu.Unlock()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(h.rhythm.interval)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		h.beat(ctx)
+		timer.Reset(h.times().next())
 		select {
 		case <-ctx.Done():
-			h.leave()
-			return
 		case <-timer.C:
 		case <-h.wake:
 		}
-		h.beat(ctx)
-		timer.Reset(h.times().next())
 	}
+	h.leave()
 }
 
 // beatNow has the goroutine not wait for the next heartbeat.

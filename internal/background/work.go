@@ -53,9 +53,9 @@ func (a *attempt) left(most time.Duration) time.Duration {
 }
 
 // New returns Work that does nothing yet. Run is called in a goroutine, never twice
-// at a time, and not where its users have gone while it waited for the run before. It
-// ends soon after ctx does; it calls tried, as often as it likes, once it has attempted
-// what Await waits for. Idle are the settings while nobody uses it: a run never has them.
+// at a time, and ends soon after ctx does, which may be over already where the run before
+// ended late; it calls tried, as often as it likes, once it has attempted what Await waits
+// for. Idle are the settings while nobody uses it; a run never has them.
 func New[S any](idle S, run func(ctx context.Context, tried func())) *Work[S] {
 	w := &Work[S]{idle: idle, latest: idle, run: run, ended: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -168,10 +168,8 @@ func (w *Work[S]) begin() {
 	go func() {
 		defer close(ended)
 		<-before
-		if ctx.Err() == nil {
-			w.run(ctx, func() { w.tried(first) })
-		}
-		w.forget()
+		w.run(ctx, func() { w.tried(first) })
+		w.forget(ended)
 	}()
 }
 
@@ -197,11 +195,12 @@ func (w *Work[S]) halt() <-chan struct{} {
 	return w.ended
 }
 
-// forget drops the settings of a configuration that has gone.
-func (w *Work[S]) forget() {
+// forget drops the settings of a configuration that has gone, after the last run, which
+// had them to its end.
+func (w *Work[S]) forget(ended chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.users) == 0 {
+	if len(w.users) == 0 && w.ended == ended {
 		w.latest = w.idle
 	}
 }

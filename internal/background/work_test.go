@@ -71,9 +71,9 @@ func TestRunsDoNotOverlap(t *testing.T) {
 	again()
 }
 
-// TestRunWithoutUsers holds that a run whose users have gone while it waited for the
-// one before is left out: it would have nobody's settings.
-func TestRunWithoutUsers(t *testing.T) {
+// TestRunAfterItsUsers holds that a run whose users have gone while it waited for the
+// one before has their settings all the same, and not those of nobody.
+func TestRunAfterItsUsers(t *testing.T) {
 	t.Parallel()
 	ran, end := make(chan int, 2), make(chan struct{})
 	var w *Work[int]
@@ -94,7 +94,7 @@ func TestRunWithoutUsers(t *testing.T) {
 	}
 	close(end)
 	stops.Wait()
-	require.Empty(t, ran)
+	require.Equal(t, 2, <-ran)
 	require.Zero(t, w.Settings())
 }
 
