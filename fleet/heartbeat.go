@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/lua"
 )
 
@@ -46,13 +47,11 @@ type Heartbeat struct {
 
 	inForce atomic.Int64 // of count, for requests
 
-	life sync.Mutex // held by Start and stop for as long as they take
-	end  func()     // ends the goroutine and waits for it
+	work *background.Work[heartbeatUser]
 	wake chan struct{}
-	past []any // what this process may be in Redis; the goroutine's, then the last stop's
+	past []any // what this process may be in Redis; the goroutine's
 
 	mu       sync.Mutex // held while observers are told, so that none is after its stop
-	users    []*heartbeatUser
 	count    headcount
 	fleet    Status
 	alone    time.Time // when the row of heartbeats without an answer began
@@ -98,10 +97,12 @@ func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
 	// No tenant has a name with a tilde, so that no bucket is in these keys.
 	seen := prefix + ":{~instances}"
 	id := rand.Text()
-	return &Heartbeat{
+	h := &Heartbeat{
 		id: id, script: lua.Heartbeat(), keys: []string{seen, seen + ":rules"}, rhythm: r, clock: clock, wake: make(chan struct{}, 1),
 		fleet: Status{ID: id},
 	}
+	h.work = background.New(heartbeatUser{}, h.run)
+	return h
 }
 
 // Start keeps the heartbeat through redis, which must have been started, until
@@ -109,19 +110,14 @@ func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
 // one that started last says how. Stop must come before that of the client; where
 // it is the last, this process leaves, for which stop waits at most a second.
 func (h *Heartbeat) Start(redis Redis, o Options) (stop func()) {
-	h.life.Lock()
-	defer h.life.Unlock()
-	user := &heartbeatUser{redis, o}
-	h.mu.Lock()
-	first := len(h.users) == 0
-	h.users = append(h.users, user)
-	h.mu.Unlock()
-	if first {
-		h.begin()
-	} else {
-		h.beatNow()
-	}
-	return sync.OnceFunc(func() { h.stop(user) })
+	release := h.work.Start(heartbeatUser{redis, o})
+	h.beatNow()
+	return sync.OnceFunc(func() {
+		release()
+		h.beatNow() // through a client that is still there
+		h.mu.Lock() // while this one is told
+		defer h.mu.Unlock()
+	})
 }
 
 // Instances returns the number that limits are divided by, until where nothing is
@@ -152,33 +148,8 @@ func (h *Heartbeat) fleetNow() Status {
 	return fleet
 }
 
-func (h *Heartbeat) stop(user *heartbeatUser) {
-	h.life.Lock()
-	defer h.life.Unlock()
-	h.mu.Lock()
-	h.users = slices.DeleteFunc(h.users, func(u *heartbeatUser) bool { return u == user })
-	last := len(h.users) == 0
-	h.mu.Unlock()
-	if !last {
-		h.beatNow() // through a client that is still there
-		return
-	}
-	h.end()
-	h.leave(user.redis)
-}
-
-// newest returns who says how the heartbeat is kept, nil where nobody is left.
-func (h *Heartbeat) newest() *heartbeatUser {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.users) == 0 {
-		return nil
-	}
-	return h.users[len(h.users)-1]
-}
-
 // rules returns the hash of the configuration's rules.
-func (u *heartbeatUser) rules() string {
+func (u heartbeatUser) rules() string {
 	if u.options.Rules != nil {
 		if hash := u.options.Rules(); hash != "" {
 			return hash
@@ -188,7 +159,7 @@ func (u *heartbeatUser) rules() string {
 }
 
 // reason returns the word for an error.
-func (u *heartbeatUser) reason(err error) string {
+func (u heartbeatUser) reason(err error) string {
 	switch {
 	case errors.Is(err, errReply):
 		return "reply"
@@ -199,7 +170,7 @@ func (u *heartbeatUser) reason(err error) string {
 	}
 }
 
-func (u *heartbeatUser) tell(event Event) {
+func (u heartbeatUser) tell(event Event) {
 	if u.options.Observe != nil {
 		u.options.Observe(event)
 	}
