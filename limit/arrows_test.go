@@ -32,7 +32,7 @@ func arrows() map[string][]string {
 		"limit":                         {},
 		"limit/limittest":               {"limit"},
 		"lua":                           {},
-		"fleet":                         {"internal/background", "limit", "lua"},
+		"fleet":                         {"limit", "lua", "internal/background"},
 		"front":                         {"limit", "internal/bounded"},
 		"localbucket":                   {"limit", "internal/bounded"},
 		"redisbucket":                   {"limit", "lua"},
