@@ -201,7 +201,7 @@ func TestDashboard(t *testing.T) {
 		ids[p.ID] = true
 		require.NotEmpty(t, p.Title)
 		require.NotEmpty(t, p.Description, p.Title)
-		require.Equal(t, "timeseries", p.Type)
+		require.Contains(t, []string{"timeseries", "stat"}, p.Type)
 		require.Equal(t, "prometheus", p.Datasource.Type)
 		require.Equal(t, "${datasource}", p.Datasource.UID)
 		require.NotEmpty(t, p.FieldConfig.Defaults.Unit, p.Title)
