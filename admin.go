@@ -50,6 +50,7 @@ func adminCalls() []adminCall {
 		{adminapi.ResetCall(), answerReset},
 		{adminapi.RefreshCall(), answerRefresh},
 		{adminapi.TopCall(), answerTop},
+		{adminapi.BansCall(), answerBans},
 		{adminapi.HistoryCall(), answerHistory},
 		{adminapi.EventsCall(), answerEvents},
 	}

@@ -52,6 +52,7 @@ func look(ctx context.Context, at limit.Limiter, wanted limit.Request) *adminapi
 	return &adminapi.State{
 		Capacity: wanted.Buckets[0].Rule.Capacity, Remaining: decision.First.Remaining,
 		RetryAfterMs: waitMillis(decision.First.RetryAfter), ResetAfterMs: waitMillis(decision.First.ResetAfter),
+		BannedMs: headers.RoundedUp(decision.First.Banned, time.Millisecond),
 	}
 }
 
@@ -63,17 +64,28 @@ func waitMillis(d time.Duration) int64 {
 	return headers.RoundedUp(d, time.Millisecond)
 }
 
-// price is what the request that is asked about costs: where the handler reads it
-// from the request, one.
+// price is what the request that is asked about costs where a route has no price of
+// its own.
 func (e *explanation) price() int64 {
-	switch {
-	case e.cost > 0:
+	if e.cost > 0 && e.zone.price == nil {
 		return e.cost
-	case e.handler.cost.fixed > 0:
-		return e.handler.cost.fixed
 	}
-	return 1
+	return e.handler.cost.least()
 }
+
+// priceAt is what it costs at a route.
+func (e *explanation) priceAt(z *zone) int64 {
+	switch {
+	case z.price == nil:
+		return e.price()
+	case e.cost > 0 && z == e.zone:
+		return e.cost
+	}
+	return z.price.least()
+}
+
+// least is the cost, and one where each request says it.
+func (s *costSource) least() int64 { return max(1, s.fixed) }
 
 // answerReset makes the buckets full again, here and in Redis, under every
 // algorithm and with every part that they may have been split into.
@@ -104,6 +116,9 @@ func answerReset(ctx context.Context, app *App, q *adminapi.Query) (any, error) 
 func (a *App) resetBucket(ctx context.Context, key limit.Key, route string) (bucket adminapi.ResetBucket, failure string) {
 	bucket = adminapi.ResetBucket{Name: key.Tenant, Route: route, Here: true}
 	err := a.limiter.Reset(ctx, key)
+	if err == nil {
+		bucket.BanEnded = a.bans.lift(key, time.Now())
+	}
 	switch {
 	case a.client == nil:
 	case err != nil:

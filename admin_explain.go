@@ -1,8 +1,10 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,15 +81,41 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 	rule := asked.bucket.Rule
 	numbers := adminapi.NewNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
+	answer.Charge, answer.Ban = e.charge(), e.ban()
 	if who.key == "" {
 		answer.Next = adminapi.Next{Outcome: adminapi.OutcomeUnknown}
 		return answer
 	}
 	if rule.Mode != limit.Deny && rule.Mode != limit.Unlimited {
-		answer.Bucket = e.bucket(ctx, asked.bucket, asked.payable(e.price()))
+		cost := asked.payable(e.priceAt(e.zone))
+		if asked.bucket.Settles {
+			cost = min(cost, rule.Capacity)
+		}
+		answer.Bucket = e.bucket(ctx, asked.bucket, cost)
 	}
 	answer.Next = e.next(ctx, who.visitor)
 	return answer
+}
+
+// charge is what a request costs in the end, nil where that is what it takes.
+func (e *explanation) charge() *adminapi.Charge {
+	c := e.handler.chargeOf(e.zone.route)
+	if c == nil {
+		return nil
+	}
+	reserved := e.handler.cost.fixed
+	if e.zone.price != nil {
+		reserved = e.zone.price.fixed
+	}
+	return &adminapi.Charge{By: c.words(), Reserved: reserved, Unread: c.Unread}
+}
+
+// ban is how the handler bans, nil where it does not.
+func (e *explanation) ban() *adminapi.BanTerms {
+	if e.zone.ban == 0 {
+		return nil
+	}
+	return &adminapi.BanTerms{ForSeconds: e.zone.ban.Seconds(), Status: cmp.Or(e.handler.Ban.Status, http.StatusTooManyRequests)}
 }
 
 // tenantFrom is the text whose value names the tenant.
@@ -157,7 +185,9 @@ type outlook struct {
 	hashed, single         bool
 	zone, route, routes    string
 	defaults, fallback     limit.Rule
-	cost                   costSource
+	cost, price            costSource
+	charge                 string
+	ban                    Ban
 	prefixes               [4]int
 }
 
@@ -168,6 +198,18 @@ func newOutlook(of zoneOf) outlook {
 		hashed: h.identity.hashed, single: z.single, zone: z.name, route: z.route,
 		defaults: z.defaults, fallback: z.fallback, cost: h.cost,
 		prefixes: [4]int{z.ipv4Prefix, z.ipv6Prefix, h.IPv4Prefix, h.IPv6Prefix},
+	}
+	if z.price != nil {
+		look.price = *z.price
+	}
+	if c := h.chargeOf(z.route); c != nil {
+		look.charge = c.words()
+		if c.Unread != nil {
+			look.charge += " unread " + strconv.FormatInt(*c.Unread, 10)
+		}
+	}
+	if h.Ban != nil {
+		look.ban = *h.Ban
 	}
 	for _, other := range h.zones {
 		look.routes += other.name + "\x00"
@@ -206,7 +248,9 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 		case limit.Unlimited:
 		default:
 			key := limit.Key{Tenant: who.key, Route: zone.route}
-			current.add(e.rules.charge(zone, key, who.shown, rule))
+			asked := e.rules.charge(zone, key, who.shown, rule)
+			asked.noteCost(e.priceAt(zone))
+			current.add(asked)
 		}
 	}
 	if len(current.charges) == 0 {
@@ -237,6 +281,9 @@ func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
 		current.about = violated
 	}
 	about := &current.charges[current.about]
+	if about.due != nil {
+		cost = about.due.price
+	}
 	next := adminapi.Next{
 		Outcome: outcomeWords[about.outcome], Status: http.StatusOK, Route: about.zone.name, Cost: cost, Source: about.source.String(),
 	}
@@ -247,7 +294,7 @@ func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
 	if violated < 0 {
 		return next
 	}
-	next.Status = http.StatusTooManyRequests
+	next.Status, next.Reason = e.handler.refusalStatus(about), about.reason()
 	if wait := about.state.RetryAfter; wait != limit.Never {
 		seconds := max(1, headers.WholeSeconds(wait))
 		next.RetryAfter = &seconds

@@ -11,8 +11,8 @@ import (
 	"github.com/caddygate/ratelimit/internal/history"
 )
 
-// sampleInterval is how often the counts of requests are sampled: by as much a count
-// may stand in the wrong step.
+// sampleInterval is how often the counts of requests are sampled. Between two samples,
+// they count as evenly spread.
 const sampleInterval = 5 * time.Second
 
 // watchRequests samples the counts of requests until stop is called.

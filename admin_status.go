@@ -34,7 +34,7 @@ func answerStatus(_ context.Context, app *App, _ *adminapi.Query) (any, error) {
 			Nodes: nodesOf(app.client.Status()),
 		}
 	}
-	answer.Rules, answer.Fleet = app.rulesStatus(), app.fleetStatus()
+	answer.Rules, answer.Fleet, answer.Charges = app.rulesStatus(), app.fleetStatus(), app.chargesStatus()
 	return answer, nil
 }
 
@@ -159,6 +159,16 @@ func (a *App) fleetStatus() *adminapi.Fleet {
 		status.Rules = append(status.Rules, adminapi.FleetRules(group))
 	}
 	return status
+}
+
+// chargesStatus returns nil where no handler charges by answers or bans.
+func (a *App) chargesStatus() *adminapi.Charges {
+	if !slices.ContainsFunc(a.handlers, func(h *Handler) bool { return len(h.Charge) > 0 || h.Ban != nil }) {
+		return nil
+	}
+	return &adminapi.Charges{
+		Unread: totalOf(processCollectors().unread), Lost: totalOf(processCollectors().lost), Bans: a.bans.holding(time.Now()),
+	}
 }
 
 func timeOrNil(t time.Time) *time.Time {

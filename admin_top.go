@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/internal/hot"
@@ -30,8 +31,11 @@ func answerTop(_ context.Context, app *App, q *adminapi.Query) (any, error) {
 	if by != adminapi.TopRefused {
 		answer.By = by
 	}
+	now := time.Now()
 	for i := range buckets {
-		answer.Buckets = append(answer.Buckets, topBucket(&buckets[i], by, each))
+		told := topBucket(&buckets[i], by, each)
+		told.BannedSeconds = seconds(app.bans.rest(buckets[i].Key, now))
+		answer.Buckets = append(answer.Buckets, told)
 	}
 	return answer, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -85,31 +86,37 @@ func (c *charge) reason() string {
 }
 
 // refusalStatus is the status of a request that the charge refused.
-func (h *Handler) refusalStatus(c *charge) int {
-	if c.state.Banned > 0 && h.Ban != nil && h.Ban.Status != 0 {
-		return h.Ban.Status
+func (c *charge) refusalStatus() int {
+	if c.state.Banned > 0 && c.zone.banStatus != 0 {
+		return c.zone.banStatus
 	}
 	return http.StatusTooManyRequests
 }
 
 // maxBans is how many bans a gateway remembers for its operators.
-const maxBans = 10_000
+const maxBans = adminapi.MaxBans
 
 // bans are those that this gateway has seen. They hold in Redis, and where that cannot
 // be asked in memory; these are for the eye.
 type bans struct {
-	mu   sync.Mutex
-	seen map[limit.Key]ban
+	mu    sync.Mutex
+	seen  map[limit.Key]ban
+	swept time.Time
 }
+
+// sweepEvery bounds what a flood costs that finds no room: each sweep looks at all.
+const sweepEvery = time.Second
 
 // ban is one that a gateway has seen.
 type ban struct {
-	tenant string
+	tenant string // as operators are told
+	zone   string
 	until  time.Time
 }
 
-// note remembers a ban, and reports whether it is news.
-func (b *bans) note(key limit.Key, tenant string, rest time.Duration, now time.Time) bool {
+// note remembers a ban, and reports whether it is news. One that has no room is none:
+// it would be with every request.
+func (b *bans) note(key limit.Key, seen ban, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known, found := b.seen[key]; found && known.until.After(now) {
@@ -118,19 +125,20 @@ func (b *bans) note(key limit.Key, tenant string, rest time.Duration, now time.T
 	if b.seen == nil {
 		b.seen = map[limit.Key]ban{}
 	}
-	if len(b.seen) >= maxBans {
+	if len(b.seen) >= maxBans && now.Sub(b.swept) >= sweepEvery {
 		b.sweep(now)
 	}
 	if len(b.seen) >= maxBans {
-		return true
+		return false
 	}
-	key.Tenant, key.Route = strings.Clone(key.Tenant), strings.Clone(key.Route)
-	b.seen[key] = ban{tenant: strings.Clone(tenant), until: now.Add(rest)}
+	key.Tenant, key.Route, seen.tenant = strings.Clone(key.Tenant), strings.Clone(key.Route), strings.Clone(seen.tenant)
+	b.seen[key] = seen
 	return true
 }
 
 // sweep forgets those that are over.
 func (b *bans) sweep(now time.Time) {
+	b.swept = now
 	for key, known := range b.seen {
 		if !known.until.After(now) {
 			delete(b.seen, key)
@@ -138,11 +146,26 @@ func (b *bans) sweep(now time.Time) {
 	}
 }
 
-// lift forgets one that was ended.
-func (b *bans) lift(key limit.Key) {
+// lift forgets one that was ended, and reports whether it held.
+func (b *bans) lift(key limit.Key, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	known, found := b.seen[key]
 	delete(b.seen, key)
+	return found && known.until.After(now)
+}
+
+// holding is how many hold.
+func (b *bans) holding(now time.Time) (n int) {
+	b.list(now, func(limit.Key, ban) { n++ })
+	return n
+}
+
+// rest is how long it takes until a ban is over, 0 where none is known.
+func (b *bans) rest(key limit.Key, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(0, b.seen[key].until.Sub(now))
 }
 
 // list calls visit with each that holds.
@@ -157,7 +180,8 @@ func (b *bans) list(now time.Time, visit func(key limit.Key, known ban)) {
 
 // noteBan tells of a ban that a charge has met or a settlement has begun.
 func (a *App) noteBan(c *charge, rest time.Duration) {
-	if !a.bans.note(c.bucket.Key, c.told(), rest, time.Now()) {
+	now := time.Now()
+	if !a.bans.note(c.bucket.Key, ban{tenant: c.told(), zone: c.zone.name, until: now.Add(rest)}, now) {
 		return
 	}
 	c.zone.counts.countBan()
@@ -167,11 +191,12 @@ func (a *App) noteBan(c *charge, rest time.Duration) {
 // bannedEvent is the event of a ban that this gateway sees for the first time.
 const bannedEvent = "rate_limit_banned"
 
-// tellBan emits the event, and writes a line.
+// tellBan emits the event. It waits with those of refusals: a flood of bans is no
+// change of this gateway's state, and hides none.
 func (a *App) tellBan(c *charge, rest time.Duration) {
-	data := map[string]any{"zone": c.zone.name, "route": c.zone.name, "seconds": int64(rest.Round(time.Second) / time.Second)}
+	data := map[string]any{"zone": c.zone.name, "route": c.zone.route, "seconds": int64(rest.Round(time.Second) / time.Second)}
 	if c.zone.logKey {
 		data["tenant"] = strings.Clone(c.told())
 	}
-	a.events.tell(happening{name: bannedEvent, origin: a.origin, data: data})
+	a.events.queue(a.events.refusals, happening{name: bannedEvent, origin: a.origin, data: data})
 }

@@ -154,6 +154,34 @@ func (m *meter) charges(status int) bool {
 // early reports whether the cost is known when the answer's header is.
 func (m *meter) early() bool { return m.statuses != nil || m.header != "" }
 
+// words is the charge as the Caddyfile has it, without its route.
+func (c *Charge) words() string {
+	switch {
+	case len(c.Status) > 0:
+		return "status " + strings.Join(c.Status, " ")
+	case c.Header != "":
+		return "header " + c.Header
+	case len(c.JSON) > 0:
+		return "json " + strings.Join(c.JSON, " ")
+	case c.Bytes > 0:
+		return "bytes " + strconv.FormatInt(c.Bytes, 10)
+	}
+	return "value " + c.Value
+}
+
+// chargeOf returns the charge of a route, nil where it has none.
+func (h *Handler) chargeOf(route string) (found *Charge) {
+	for i := range h.Charge {
+		switch h.Charge[i].Route {
+		case route:
+			return &h.Charge[i]
+		case "":
+			found = &h.Charge[i]
+		}
+	}
+	return found
+}
+
 // meterOf returns what an answer on a route costs; nil: what was taken.
 func (h *Handler) meterOf(route string) (*meter, error) {
 	var own, all *Charge
@@ -225,7 +253,9 @@ func (h *Handler) provisionCharges() (err error) {
 		if z.meter, err = h.meterOf(z.route); err != nil {
 			return err
 		}
-		z.ban = ban
+		if z.ban = ban; ban > 0 {
+			z.banStatus = h.Ban.Status
+		}
 		if z.price != nil || z.meter != nil || ban > 0 {
 			z.single = false // nothing is taken ahead, and the bucket is not split
 		}
@@ -346,5 +376,57 @@ func (h *Handler) warnOfBans() {
 	if tenant := h.identity.tenant.template; h.Guest != guestIP && !strings.Contains(tenant, "{http.auth.") && !h.identity.tenant.address {
 		h.logger.Warn("nothing checks the tenant, so whoever knows its name could have it banned: limit by the address and the name together, or authenticate first",
 			zap.String("tenant", tenant))
+	}
+}
+
+// due is what a request costs a bucket with a price or a meter of its own.
+type due struct {
+	price  int64 // what a unit costs
+	taken  int64 // what it was asked for in the end
+	spent  int64 // what the answer has cost so far, where it is billed
+	billed bool  // something is known of what the answer cost
+}
+
+// take notes what the bucket is asked for, where the request's price is so much.
+func (c *charge) take(price int64) int64 {
+	if c.due == nil {
+		return price
+	}
+	c.due.taken = cmp.Or(c.bucket.Cost, price)
+	return c.due.taken
+}
+
+// costs returns what the request costs, and notes at the charges since from what it
+// costs them. An error is as that of a cost.
+func (h *Handler) costs(current *verdict, from int) (int64, error) {
+	cost, err := h.cost.of(current.repl)
+	if err != nil {
+		return 0, err
+	}
+	current.cost = cost
+	for i := from; i < len(current.charges); i++ {
+		c := &current.charges[i]
+		price := cost
+		if c.zone.price != nil {
+			if price, err = c.zone.price.of(current.repl); err != nil {
+				return 0, err
+			}
+		}
+		c.noteCost(price)
+	}
+	return cost, nil
+}
+
+// noteCost notes what the request costs at the charge's route.
+func (c *charge) noteCost(price int64) {
+	if c.zone.price == nil && c.zone.meter == nil {
+		return
+	}
+	c.due = &due{price: price}
+	if c.zone.price != nil {
+		c.bucket.Cost = c.payable(price)
+	}
+	if c.bucket.Settles && price > c.bucket.Rule.Capacity {
+		c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
 	}
 }

@@ -267,24 +267,14 @@ func (h *Handler) checkMixed() error {
 
 // nativeField names a field that is set and has no meaning for zones, if any is.
 func (h *Handler) nativeField() string {
-	for _, other := range []struct {
-		field string
-		set   bool
-	}{
-		{"routes", len(h.Routes) > 0},
-		{"tenant", h.Tenant != "" || h.TenantHashed},
-		{"guest", h.Guest != ""},
-		{"unknown", h.Unknown != ""},
-		{"plan", h.Plan != ""},
-		{"costs", len(h.Costs) > 0},
-		{"charge", len(h.Charge) > 0},
-		{"ban", h.Ban != nil},
-		{"limits", len(h.Limits) > 0},
-		{"ipv4_prefix", h.IPv4Prefix != 0},
-		{"ipv6_prefix", h.IPv6Prefix != 0},
-	} {
-		if other.set {
-			return other.field
+	set := map[string]bool{
+		"routes": len(h.Routes) > 0, "tenant": h.Tenant != "" || h.TenantHashed, "guest": h.Guest != "", "unknown": h.Unknown != "",
+		"plan": h.Plan != "", "costs": len(h.Costs) > 0, "charge": len(h.Charge) > 0, "ban": h.Ban != nil, "limits": len(h.Limits) > 0,
+		"ipv4_prefix": h.IPv4Prefix != 0, "ipv6_prefix": h.IPv6Prefix != 0,
+	}
+	for _, field := range slices.Sorted(maps.Keys(set)) {
+		if set[field] {
+			return field
 		}
 	}
 	return ""

@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -26,14 +25,6 @@ type charge struct {
 	asked   bool // of the shadow buckets
 
 	due *due // nil: the request's cost, and nothing of it is settled
-}
-
-// due is what a request costs a bucket with a price or a meter of its own.
-type due struct {
-	price  int64 // what a unit costs
-	taken  int64 // what it was asked for in the end
-	spent  int64 // what the answer has cost so far, where it is billed
-	billed bool  // something is known of what the answer cost
 }
 
 // longestShown is the longest tenant that is told as it was sent, in bytes,
@@ -347,42 +338,6 @@ func (h *Handler) take(ctx context.Context, wanted limit.Request) (limit.Decisio
 	// no reason to fail the request.
 	h.logger.Error("deciding failed, the request passes", zap.Error(err))
 	return limit.Decision{Granted: 1, Source: limit.SourceNone, Rest: make([]limit.State, len(wanted.Buckets)-1)}, nil
-}
-
-// take notes what the bucket is asked for, where the request's price is so much.
-func (c *charge) take(price int64) int64 {
-	if c.due == nil {
-		return price
-	}
-	c.due.taken = cmp.Or(c.bucket.Cost, price)
-	return c.due.taken
-}
-
-// costs returns what the request costs, and notes at the charges since from what it
-// costs them. An error is as that of a cost.
-func (h *Handler) costs(current *verdict, from int) (int64, error) {
-	cost, err := h.cost.of(current.repl)
-	if err != nil {
-		return 0, err
-	}
-	current.cost = cost
-	for i := from; i < len(current.charges); i++ {
-		c := &current.charges[i]
-		if c.zone.price == nil && c.zone.meter == nil {
-			continue
-		}
-		c.due = &due{price: cost}
-		if c.zone.price != nil {
-			if c.due.price, err = c.zone.price.of(current.repl); err != nil {
-				return 0, err
-			}
-			c.bucket.Cost = c.payable(c.due.price)
-		}
-		if c.bucket.Settles && c.due.price > c.bucket.Rule.Capacity {
-			c.bucket.Cost = c.bucket.Rule.Capacity // what it cost in the end may be less
-		}
-	}
-	return cost, nil
 }
 
 // payable returns what a request costs each of the enforced buckets, which give a

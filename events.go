@@ -302,6 +302,7 @@ type exceeded struct {
 	tenant   string // blank unless log_key asks for it
 	remoteIP string
 	clientIP string // behind trusted proxies another than remoteIP
+	reason   string
 	wait     time.Duration
 	shadow   bool // whether the request passed all the same
 }
@@ -309,7 +310,7 @@ type exceeded struct {
 // data is what subscribers get. What may be a part of a request's buffer is copied,
 // because they may keep it.
 func (e *exceeded) data() map[string]any {
-	data := map[string]any{"zone": e.zone, "route": e.route, "remote_ip": e.remoteIP, "client_ip": strings.Clone(e.clientIP)}
+	data := map[string]any{"zone": e.zone, "route": e.route, "reason": e.reason, "remote_ip": e.remoteIP, "client_ip": strings.Clone(e.clientIP)}
 	if e.wait != limit.Never {
 		data["wait"] = e.wait
 	}
@@ -338,7 +339,7 @@ func (h *Handler) emitExceeded(r *http.Request, c *charge) {
 	}
 	said := exceeded{
 		origin: &h.ctx, zone: c.zone.name, route: c.zone.route, remoteIP: remoteIP(r), clientIP: clientIP(r),
-		wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
+		reason: c.reason(), wait: c.state.RetryAfter, shadow: c.outcome == outcomeShadow,
 	}
 	if h.LogKey {
 		said.tenant = c.told()

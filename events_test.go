@@ -190,9 +190,9 @@ func TestO4FloodDoesNotHideAChange(t *testing.T) {
 }
 
 func TestEventData(t *testing.T) {
-	said := exceeded{zone: "log in", route: "log%20in", remoteIP: "10.1.2.3", clientIP: "203.0.113.7", wait: 3 * time.Second}
+	said := exceeded{zone: "log in", route: "log%20in", remoteIP: "10.1.2.3", clientIP: "203.0.113.7", reason: reasonBan, wait: 3 * time.Second}
 	require.Equal(t, map[string]any{
-		"zone": "log in", "route": "log%20in", "remote_ip": "10.1.2.3", "client_ip": "203.0.113.7", "wait": 3 * time.Second,
+		"zone": "log in", "route": "log%20in", "reason": "ban", "remote_ip": "10.1.2.3", "client_ip": "203.0.113.7", "wait": 3 * time.Second,
 	}, said.data())
 	said.tenant = "shop-a"
 	require.Equal(t, "shop-a", said.data()["tenant"])

@@ -57,6 +57,7 @@ type refusal struct {
 	remoteIP string // of whom the first refusal of the minute met
 	clientIP string
 	source   limit.Source
+	reason   string
 	wait     time.Duration
 }
 
@@ -173,7 +174,7 @@ func (s *refusal) line() []zap.Field {
 }
 
 func (s *refusal) fields() []zap.Field {
-	fields := []zap.Field{zap.String("zone", s.zone), zap.Stringer("source", s.source)}
+	fields := []zap.Field{zap.String("zone", s.zone), zap.Stringer("source", s.source), zap.String("reason", s.reason)}
 	if s.tenant != "" {
 		fields = append(fields, zap.String("key", s.tenant))
 	}
@@ -184,7 +185,7 @@ func (s *refusal) fields() []zap.Field {
 // wait that the client is told, too.
 func (h *Handler) tellRefusal(r *http.Request, c *charge) {
 	c.state.RetryAfter = jittered(c.state.RetryAfter, h.Jitter, rand.Float64)
-	said := refusal{zone: c.zone.name, source: c.source, wait: c.state.RetryAfter, remoteIP: remoteIP(r), clientIP: clientIP(r)}
+	said := refusal{zone: c.zone.name, source: c.source, reason: c.reason(), wait: c.state.RetryAfter, remoteIP: remoteIP(r), clientIP: clientIP(r)}
 	if h.LogKey {
 		said.tenant = c.told()
 	}
@@ -284,7 +285,9 @@ type finding struct {
 	outcome string
 	route   string
 	source  string
+	reason  string // of a refusal
 	tenant  string // blank unless log_key asks for it
+	charged int64  // so far; -1 where no answer tells what a request costs
 
 	decided    bool // by a bucket, and the numbers tell of it
 	limit      int64
@@ -295,13 +298,19 @@ type finding struct {
 // finding returns what there is to tell, and whether there is anything.
 func (v *verdict) finding() (f finding, found bool) {
 	if v.turned != outcomeUndecided && (v.closed || len(v.charges) == 0) {
-		return finding{outcome: outcomeWords[v.turned], route: v.turnedAt}, true
+		return finding{outcome: outcomeWords[v.turned], route: v.turnedAt, charged: -1}, true
 	}
 	if len(v.charges) == 0 {
 		return f, false
 	}
 	c := &v.charges[v.about]
-	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String()}
+	f = finding{outcome: outcomeWords[c.outcome], route: c.zone.name, source: c.source.String(), charged: -1}
+	if c.zone.meter != nil {
+		f.charged = c.charged(v.cost)
+	}
+	if c.outcome == outcomeRefused {
+		f.reason = c.reason()
+	}
 	if c.zone.logKey {
 		f.tenant = c.told()
 	}
@@ -341,13 +350,19 @@ func accessLogged(ctx context.Context) bool {
 }
 
 func (f *finding) attributes() []attribute.KeyValue {
-	attributes := append(make([]attribute.KeyValue, 0, 7),
+	attributes := append(make([]attribute.KeyValue, 0, 9),
 		attribute.String(logGroup+".outcome", f.outcome), attribute.String(logGroup+".route", f.route))
 	if f.source != "" {
 		attributes = append(attributes, attribute.String(logGroup+".source", f.source))
 	}
+	if f.reason != "" {
+		attributes = append(attributes, attribute.String(logGroup+".reason", f.reason))
+	}
 	if f.tenant != "" {
 		attributes = append(attributes, attribute.String(logGroup+".tenant", f.tenant))
+	}
+	if f.charged >= 0 {
+		attributes = append(attributes, attribute.Int64(logGroup+".charged", f.charged))
 	}
 	if f.decided {
 		attributes = append(attributes, attribute.Int64(logGroup+".limit", f.limit),
@@ -367,8 +382,14 @@ func (v *verdict) MarshalLogObject(encoder zapcore.ObjectEncoder) error {
 	if f.source != "" {
 		encoder.AddString("source", f.source)
 	}
+	if f.reason != "" {
+		encoder.AddString("reason", f.reason)
+	}
 	if f.tenant != "" {
 		encoder.AddString("tenant", f.tenant)
+	}
+	if f.charged >= 0 {
+		encoder.AddInt64("charged", f.charged)
 	}
 	if f.decided {
 		encoder.AddInt64("limit", f.limit)

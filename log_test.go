@@ -41,6 +41,19 @@ func TestFinding(t *testing.T) {
 			"limit": int64(5), "remaining": remaining, "retry_after_ms": retryAfter,
 		}
 	}
+	refused := func(remaining, retryAfter int64, reason string) map[string]any {
+		told := decided("refused", remaining, retryAfter)
+		told["reason"] = reason
+		return told
+	}
+	metered := decidedAs(outcomeGranted, limit.State{Remaining: 4})
+	metered.charges[0].zone.meter, metered.charges[0].due = new(meter), &due{taken: 3}
+	reserved := decided("granted", 4, 0)
+	reserved["charged"] = int64(3)
+	settled := decidedAs(outcomeGranted, limit.State{Remaining: 4})
+	settled.charges[0].zone.meter, settled.charges[0].due = new(meter), &due{billed: true, spent: 12}
+	billed := decided("granted", 4, 0)
+	billed["charged"] = int64(12)
 	withTenant := decidedAs(outcomeGranted, limit.State{Remaining: 4})
 	withTenant.charges[0].zone.logKey = true
 	named := decided("granted", 4, 0)
@@ -54,8 +67,11 @@ func TestFinding(t *testing.T) {
 		want   map[string]any
 	}{
 		"granted":        {decidedAs(outcomeGranted, limit.State{Remaining: 4}), decided("granted", 4, 0)},
-		"refused":        {decidedAs(outcomeRefused, limit.State{RetryAfter: 1500*time.Millisecond + 1}), decided("refused", 0, 1501)},
-		"never":          {decidedAs(outcomeRefused, limit.State{Remaining: 3, RetryAfter: limit.Never}), decided("refused", 3, -1)},
+		"refused":        {decidedAs(outcomeRefused, limit.State{RetryAfter: 1500*time.Millisecond + 1}), refused(0, 1501, "rate")},
+		"never":          {decidedAs(outcomeRefused, limit.State{Remaining: 3, RetryAfter: limit.Never}), refused(3, -1, "rate")},
+		"banned":         {decidedAs(outcomeRefused, limit.State{RetryAfter: time.Hour, Banned: time.Hour}), refused(0, 3600000, "ban")},
+		"reserved":       {metered, reserved},
+		"settled":        {settled, billed},
 		"shadow":         {decidedAs(outcomeShadow, limit.State{RetryAfter: time.Second}), decided("shadow", 0, 1000)},
 		"log_key":        {withTenant, named},
 		"fallback allow": {byNobody, map[string]any{"outcome": "allowed", "route": "api", "source": "none"}},
@@ -131,6 +147,32 @@ func TestSpan(t *testing.T) {
 	require.Equal(t, map[string]any{"rate_limit.outcome": "unauthorized", "rate_limit.route": "a"}, serve(""))
 }
 
+// TestSpanTellsWhatWasCharged when the answer has ended, also where it was cut.
+func TestSpanTellsWhatWasCharged(t *testing.T) {
+	t.Parallel()
+	handler, err := provision(t, `{}`, `{"routes":["span-charged"],"charge":[{"header":"X-Cost"}],"limits":[{"capacity":100,"refill_per_second":0.001}]}`)
+	require.NoError(t, err)
+	for name, ending := range map[string]func(){"whole": func() {}, "cut": func() { panic(http.ErrAbortHandler) }} {
+		span := new(recording)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = call(t, handler, func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header().Set("X-Cost", "17")
+				w.WriteHeader(http.StatusOK)
+				ending()
+				return nil
+			}, func(r *http.Request) *http.Request { return r.WithContext(trace.ContextWithSpan(r.Context(), span)) })
+		}()
+		var charged []int64
+		for _, kv := range span.attributes {
+			if kv.Key == "rate_limit.charged" {
+				charged = append(charged, kv.Value.AsInt64())
+			}
+		}
+		require.Equal(t, []int64{1, 17}, charged, name)
+	}
+}
+
 // zeroWait hides how long the next request would have to wait.
 func zeroWait(told map[string]any) map[string]any {
 	told["rate_limit.retry_after_ms"] = int64(0)
@@ -157,7 +199,7 @@ func TestRefusals(t *testing.T) {
 	r := newRefusals(zap.New(core))
 	now := time.Now()
 	key := limit.Key{Tenant: "t1", Route: "a"}
-	said := refusal{zone: "a", source: limit.SourceRedis, wait: time.Second}
+	said := refusal{zone: "a", source: limit.SourceRedis, reason: reasonBan, wait: time.Second}
 	for range 100 {
 		r.noteAt(now, key, said)
 	}
@@ -173,6 +215,7 @@ func TestRefusals(t *testing.T) {
 	r.flush(now.Add(3*time.Minute), false)
 	require.Equal(t, 4, logs.Len())
 	require.Contains(t, logs.All()[0].ContextMap(), "wait")
+	require.Equal(t, "ban", logs.All()[0].ContextMap()["reason"])
 	said.wait = limit.Never
 	r.noteAt(now.Add(4*time.Minute), key, said)
 	r.drain()

@@ -222,21 +222,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	rules := h.app.rules(r.Context())
 	who, means, err := h.identify(r, current.repl, rules)
-	switch {
-	case err != nil:
-		if h.turnAway(current, outcomeInvalid) {
+	if err != nil || means != standingLimited {
+		if h.passes(current, means, err) {
 			return current.passFree(w, r, next)
 		}
-		return current.close(w, r, invalidStatus(err), err)
-	case means == standingFree:
-		h.countAll(outcomeAllowed)
-		return current.passFree(w, r, next)
-	case means == standingUnauthorized:
-		if h.turnAway(current, outcomeUnauthorized) {
-			return current.passFree(w, r, next)
-		}
-		w.Header().Set("WWW-Authenticate", challenge)
-		return current.close(w, r, http.StatusUnauthorized, errNoTenant)
+		return current.unidentified(w, r, err)
 	}
 	from := len(current.charges)
 	if z, status, err := h.charge(r, current, who, rules); err != nil {
@@ -274,7 +264,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		if h.metered {
 			kept := who // which most requests need no longer
 			current.who = &kept
-			return h.serve(w, r, current, current.charges[from:], asked, next)
+			return h.answer(current, from, asked).serve(w, r, next)
 		}
 		return current.pass(w, r, next)
 	}
@@ -283,7 +273,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		h.app.noteBan(c, c.state.Banned)
 	}
 	h.tellRefusal(r, c)
-	return current.refuse(w, r, violated, h.refusalStatus(c), h.style)
+	return current.refuse(w, r, violated, h.style)
 }
 
 // identify finds out whose request it is. Zones with keys of their own do that

@@ -64,8 +64,9 @@ func (v *verdict) pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // refuse tells the client that the charge refused its request: with a document
 // where it asks for one, and otherwise with the error that `handle_errors` renders.
 // An error route that limits has no such route behind it, and the answer is written.
-func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated, status int, style headerStyle) error {
+func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated int, style headerStyle) error {
 	c := &v.charges[violated]
+	status := c.refusalStatus()
 	v.about, v.closed, v.turned = violated, true, outcomeUndecided
 	v.annotate(r.Context())
 	header := w.Header()
@@ -79,7 +80,7 @@ func (v *verdict) refuse(w http.ResponseWriter, r *http.Request, violated, statu
 		header["Retry-After"] = v.retryAfter[:]
 	}
 	// Asked here as well: most requests do not, and the names need a slice.
-	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, status, v.violatedNames()) {
+	if headers.WantsProblem(r.Header["Accept"]) && refuseWithProblem(w, r, problem{status, v.violatedNames(), c.reason()}) {
 		return nil
 	}
 	if inErrorRoute(r) {
@@ -145,6 +146,29 @@ func (h *Handler) turnAway(current *verdict, as outcome) (passes bool) {
 	h.countAll(as)
 	current.turnAway(as, h.zones[0])
 	return h.Shadow
+}
+
+// passes counts a request that no bucket can be asked about, for the reason that is
+// given or for what its identity means, and reports whether it passes all the same.
+func (h *Handler) passes(current *verdict, means standing, reason error) bool {
+	switch {
+	case reason != nil:
+		return h.turnAway(current, outcomeInvalid)
+	case means == standingFree:
+		h.countAll(outcomeAllowed)
+		return true
+	default:
+		return h.turnAway(current, outcomeUnauthorized)
+	}
+}
+
+// unidentified ends a request that is invalid for a reason, or has no tenant.
+func (v *verdict) unidentified(w http.ResponseWriter, r *http.Request, reason error) error {
+	if reason != nil {
+		return v.close(w, r, invalidStatus(reason), reason)
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	return v.close(w, r, http.StatusUnauthorized, errNoTenant)
 }
 
 // countAll counts a request that no bucket was asked about.
@@ -258,30 +282,37 @@ func errorID(random uint64) string {
 	return string(id[:])
 }
 
+// problem is what a problem document tells of a refusal.
+type problem struct {
+	status int
+	names  []string // of the violated policies
+	reason string
+}
+
 // refuseWithProblem answers a refused request with a problem document (RFC 9457)
 // that names the violated policies, and reports whether it did. If it did, the
-// handler returns nil: the answer is written, with status 429 and whatever the
+// handler returns nil: the answer is written, with its status and whatever the
 // header of w holds. It does not where the client has not asked for such a
 // document, where an error route (handle_errors) may have an answer of its own,
 // and where no policy is named, because no bucket has refused.
 //
 // An error route that a subroute keeps for itself, which only JSON can write, is
 // not seen.
-func refuseWithProblem(w http.ResponseWriter, r *http.Request, status int, names []string) bool {
-	if len(names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r, status) {
+func refuseWithProblem(w http.ResponseWriter, r *http.Request, what problem) bool {
+	if len(what.names) == 0 || !headers.WantsProblem(r.Header["Accept"]) || mayRender(r, what.status) {
 		return false
 	}
-	writeProblem(w, r, status, names)
+	writeProblem(w, r, what)
 	return true
 }
 
 // writeProblem writes the document that names the violated policies.
-func writeProblem(w http.ResponseWriter, r *http.Request, status int, names []string) {
-	document := headers.Problem(names)
+func writeProblem(w http.ResponseWriter, r *http.Request, what problem) {
+	document := headers.Problem(what.status, what.names, what.reason)
 	header := w.Header()
 	header.Set("Content-Type", headers.ProblemMedia)
 	header.Set("Content-Length", strconv.Itoa(len(document)))
-	w.WriteHeader(status)
+	w.WriteHeader(what.status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(document) // whom it does not reach has left
 	}

@@ -65,7 +65,7 @@ func (refuser) CaddyModule() caddy.ModuleInfo {
 
 func (h refuser) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	w.Header().Set("Retry-After", "7")
-	if refuseWithProblem(w, r, http.StatusTooManyRequests, h.Policies) {
+	if refuseWithProblem(w, r, problem{http.StatusTooManyRequests, h.Policies, reasonRate}) {
 		return nil
 	}
 	return caddyhttp.Error(http.StatusTooManyRequests, errExceeded)
@@ -90,7 +90,7 @@ func server(t *testing.T, sites string) *caddyhttp.Server {
 // TestProblemWhereNoRouteRenders sees which refusals get the document: those
 // that no error route answers, as Caddy itself finds out.
 func TestProblemWhereNoRouteRenders(t *testing.T) {
-	document := string(headers.Problem([]string{"a"}))
+	document := string(headers.Problem(http.StatusTooManyRequests, []string{"a"}, reasonRate))
 	tests := map[string]struct{ sites, url, body string }{
 		"no error route":             {"http://a {\ntest_refuse a\n}", "http://a/", document},
 		"a page":                     {"http://a {\ntest_refuse a\nhandle_errors {\nrespond page\n}\n}", "http://a/", "page"},
@@ -139,7 +139,7 @@ func TestProblemDocument(t *testing.T) {
 		"a broken UTF-8": {[]string{"\xff"}, []string{"%FF"}},
 	} {
 		w := httptest.NewRecorder()
-		writeProblem(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), http.StatusTooManyRequests, test.names)
+		writeProblem(w, httptest.NewRequest(http.MethodPost, "/", http.NoBody), problem{http.StatusTooManyRequests, test.names, reasonRate})
 		var document map[string]any
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &document), name)
 		violated := make([]any, len(test.want))
@@ -151,6 +151,7 @@ func TestProblemDocument(t *testing.T) {
 			"title":             "Request cannot be satisfied as assigned quota has been exceeded",
 			"status":            429.0,
 			"violated-policies": violated,
+			"reason":            "rate",
 		}, document, name)
 		require.Equal(t, 429, w.Code, name)
 		require.Equal(t, w.Body.Len(), int(w.Result().ContentLength), name)
@@ -163,7 +164,7 @@ func TestProblemOutsideAServer(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r.Header.Set("Accept", headers.ProblemMedia)
 	w := httptest.NewRecorder()
-	require.False(t, refuseWithProblem(w, r, http.StatusTooManyRequests, []string{"a"}))
+	require.False(t, refuseWithProblem(w, r, problem{http.StatusTooManyRequests, []string{"a"}, reasonRate}))
 	require.Empty(t, w.Header())
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddygate/ratelimit/internal/tally"
@@ -42,8 +41,8 @@ type bill struct {
 type answer struct {
 	caddyhttp.ResponseWriterWrapper
 	handler *Handler
+	verdict *verdict
 	request *http.Request
-	repl    *caddy.Replacer
 	bills   []bill
 	granted time.Time
 	status  int // 0: no header has gone out
@@ -52,33 +51,41 @@ type answer struct {
 	latest  time.Time
 }
 
-// serve lets a request pass whose cost is known by its answer, and settles.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, current *verdict, charges []charge, granted time.Time, next caddyhttp.Handler) (err error) {
-	a := &answer{
-		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
-		handler:               h, request: r, repl: current.repl, granted: granted, latest: granted,
-	}
-	for i := range charges {
-		if c := &charges[i]; c.zone.meter != nil && c.settles() {
+// answer returns what sees the answer to a request, whose charges are those since from
+// and were asked for at a time.
+func (h *Handler) answer(current *verdict, from int, asked time.Time) *answer {
+	a := &answer{handler: h, verdict: current, granted: asked, latest: asked}
+	for i := range current.charges[from:] {
+		if c := &current.charges[from+i]; c.zone.meter != nil && c.settles() {
 			a.bills = append(a.bills, bill{charge: c, who: current.who, taken: c.due.taken})
 			a.reads = a.reads || c.zone.meter.reading()
-			if c.zone.meter.paths != nil {
-				r.Header.Del("Accept-Encoding") // nobody behind compresses for the client
-			}
 		}
 	}
+	return a
+}
+
+// serve lets the request pass, and settles what its answer costs.
+func (a *answer) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	if len(a.bills) == 0 {
-		return current.pass(w, r, next)
+		return a.verdict.pass(w, r, next)
+	}
+	a.ResponseWriterWrapper, a.request = caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, r
+	for i := range a.bills {
+		if a.bills[i].charge.zone.meter.paths != nil {
+			r.Header.Del("Accept-Encoding") // nobody behind compresses for the client
+		}
 	}
 	ended := false
 	defer func() {
 		if !ended { // a panic, which reverse_proxy ends cut answers by
 			a.end(nil, true)
+			current.annotate(r.Context())
 		}
 	}()
-	err = current.pass(a, r, next)
+	err = a.verdict.pass(a, r, next)
 	ended = true
 	a.end(err, false)
+	current.annotate(r.Context()) // again: by now it is known what was charged
 	return err
 }
 
@@ -259,7 +266,7 @@ func (a *answer) atEnd(b *bill, unseen bool) int64 {
 	case m.bytes > 0:
 		return begun(a.bytesOf(a.body), m.bytes)
 	case m.value != nil:
-		n, ok := tally.Number(strings.TrimSpace(a.repl.ReplaceAll(m.value.template, "")))
+		n, ok := tally.Number(strings.TrimSpace(a.verdict.repl.ReplaceAll(m.value.template, "")))
 		if !ok {
 			return a.unread(b, unreadInvalid)
 		}

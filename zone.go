@@ -33,6 +33,7 @@ type zone struct {
 	price        *costSource           // what a request takes, nil: the handler's cost
 	meter        *meter                // what an answer costs, nil: what was taken
 	ban          time.Duration         // who empties its bucket stays out, 0: nobody
+	banStatus    int                   // what it then gets, 0: 429
 	single       bool                  // whether its bucket is the only one of a request, at a cost of 1
 	layout       *layout               // of the route's buckets in Redis
 	sharers      func() int64          // gateways that divide a limit without Redis, nil: none
@@ -114,6 +115,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	}
 	for _, zone := range h.zones {
 		zone.counts = h.app.metrics.route(zone.name)
+		zone.counts.beginCharges(zone.meter, zone.ban > 0)
 	}
 	return nil
 }

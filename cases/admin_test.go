@@ -72,7 +72,7 @@ func TestAdminOnOneGateway(t *testing.T) {
 
 	require.Equal(t, 3, g.Passes(3, "shop-a"))
 	next := at(t, g.Asked("GET", explain), "handlers", 0, "next")
-	require.Equal(t, object{"outcome": "refused", "status": 429.0, "route": "create-order", "cost": 1.0, "remaining": 0.0, "retry_after": at(t, next, "retry_after"), "source": at(t, next, "source")}, next)
+	require.Equal(t, object{"outcome": "refused", "status": 429.0, "route": "create-order", "cost": 1.0, "remaining": 0.0, "retry_after": at(t, next, "retry_after"), "source": at(t, next, "source"), "reason": "rate"}, next)
 	for range 4 {
 		require.Equal(t, 429, g.Get("/", "shop-a").Status)
 	}

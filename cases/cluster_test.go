@@ -128,11 +128,12 @@ func TestExactUnderParallelLoad(t *testing.T) {
 	require.EqualValues(t, 137, passed.Load())
 }
 
-// TestRightOverTime asks for more than the limit for ten seconds.
+// TestRightOverTime asks for more than the limit for ten seconds: much more, so that a
+// busy machine does, too.
 func TestRightOverTime(t *testing.T) {
 	t.Parallel()
-	c := startCluster(t, 3, "1s", "on")
-	c.rule(t, "t1", "create-order", 200, 100)
+	c := startCluster(t, 3, "5s", "on")
+	c.rule(t, "t1", "create-order", 100, 20)
 	c.awaitRules(t, 1)
 	var passed atomic.Int64
 	var wait sync.WaitGroup
@@ -147,9 +148,10 @@ func TestRightOverTime(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	allowed := 200 + 100*time.Since(began).Seconds()
-	t.Logf("%d passed, %.0f allowed", passed.Load(), allowed)
-	require.InEpsilon(t, allowed, float64(passed.Load()), 0.02)
+	least, most := 100+20*10.0, 100+20*time.Since(began).Seconds()
+	t.Logf("%d passed, %.0f to %.0f are right", passed.Load(), least, most)
+	require.GreaterOrEqual(t, float64(passed.Load()), 0.98*least)
+	require.LessOrEqual(t, float64(passed.Load()), 1.02*most)
 }
 
 // TestRulesReachEveryGateway changes rules while the gateways run.

@@ -115,8 +115,12 @@ func (l *Limiter) takeUnlessBanned(req *limit.Request) limit.Decision {
 		decision.Granted = 0
 	}
 	for i := range keys {
-		state := decision.At(i)
-		l.tellBan(&held, &keys[i], req, i, &state, decision.Granted == 0 && !out, now)
+		state, b := decision.At(i), found(held.Get(&keys[i]))
+		refused := decision.Granted == 0 && !out && req.Count > 0 && state.RetryAfter > 0
+		if refused && b.refuse(&req.Buckets[i], req.CostOf(i), &state, now) {
+			l.store.put(&held, &keys[i], b, now)
+		}
+		b.tell(&state, now)
 		decision.Set(i, state)
 	}
 	return decision
@@ -130,18 +134,22 @@ func (l *Limiter) takeAny(req *limit.Request) limit.Decision {
 	return l.takeAll(req)
 }
 
-// tellBan adds a bucket's ban to its state, and begins one where its own refusal does.
-func (l *Limiter) tellBan(held *heldBans, key *hashedBan, req *limit.Request, i int, state *limit.State, refused bool, now int64) {
-	bucket, cost := &req.Buckets[i], req.CostOf(i)
-	b := found(held.Get(key))
-	refused = refused && req.Count > 0 && state.RetryAfter > 0 && bucket.Ban > 0
+// refuse notes that the bucket itself has refused, and reports whether that began a
+// ban. A refusal that is due to requests under way is over soon.
+func (b *ban) refuse(bucket *limit.Bucket, cost int64, state *limit.State, now int64) (begun bool) {
 	switch {
-	case refused && !bucket.Settles:
+	case bucket.Ban <= 0:
+	case !bucket.Settles:
 		b.begin(bucket.Ban, now)
-		l.store.put(held, key, b, now)
-	case refused && b.balance(&bucket.Rule, now) >= float64(cost)-tokenSlack:
+		return true
+	case b.balance(&bucket.Rule, now) >= float64(cost)-tokenSlack:
 		state.RetryAfter = min(state.RetryAfter, soon)
 	}
+	return false
+}
+
+// tell adds the ban to a bucket's state.
+func (b *ban) tell(state *limit.State, now int64) {
 	if state.Banned = b.rest(now); state.Banned > 0 {
 		state.RetryAfter = max(state.RetryAfter, state.Banned)
 	}

@@ -141,12 +141,12 @@ func (r reading) keyed() string {
 // one snapshot, so that the mark is that of the rows, and rules and tenants fit.
 func (r reading) load(ctx context.Context, s *pg.Session, found *result) error {
 	sheets := r.sheets(found)
-	sql := []string{
+	const first = 3
+	sql := append(make([]string, 0, first+2*len(sheets)+1),
 		"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 		"SET LOCAL row_security = off",
 		"SET LOCAL extra_float_digits = 3", // every digit, whatever the role's setting
-	}
-	first := len(sql)
+	)
 	for _, sheet := range sheets {
 		sql = append(sql, sheet.digest(), sheet.rows())
 	}

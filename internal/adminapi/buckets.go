@@ -20,6 +20,10 @@ type ResetBucket struct {
 	Route string `json:"route"`
 	Here  bool   `json:"here"`
 	Redis string `json:"redis,omitempty"`
+
+	// BanEnded says that the gateway had seen a ban, which is over now. One that it
+	// has not seen ends, too.
+	BanEnded bool `json:"ban_ended,omitempty"`
 }
 
 // ResetDone is what a reset tells of Redis where it worked.
@@ -68,6 +72,9 @@ type TopBucket struct {
 	Shadow   int64 `json:"shadow,omitempty"`
 
 	Over int64 `json:"over"`
+
+	// BannedSeconds is how long a ban that the gateway has seen still holds.
+	BannedSeconds float64 `json:"banned_seconds,omitempty"`
 }
 
 const (

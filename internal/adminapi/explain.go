@@ -23,6 +23,8 @@ type Handler struct {
 	Candidates []Candidate `json:"candidates"`
 	Rule       *Numbers    `json:"rule,omitempty"`
 	RuleFrom   string      `json:"rule_from,omitempty"`
+	Charge     *Charge     `json:"charge,omitempty"`
+	Ban        *BanTerms `json:"ban,omitempty"`
 	Share      float64     `json:"region_share,omitempty"`
 	Bucket     *Bucket     `json:"bucket,omitempty"`
 	Next       Next        `json:"next"`
@@ -55,6 +57,7 @@ type State struct {
 	Remaining    int64  `json:"remaining"`
 	RetryAfterMs int64  `json:"retry_after_ms"`
 	ResetAfterMs int64  `json:"reset_after_ms"`
+	BannedMs     int64  `json:"banned_ms,omitempty"`
 }
 
 // Refusal is a refusal that the gateway remembers.
@@ -73,6 +76,23 @@ type Next struct {
 	Remaining  *int64 `json:"remaining,omitempty"`
 	RetryAfter *int64 `json:"retry_after,omitempty"`
 	Source     string `json:"source,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// Charge is what a request costs in the end. By is in the words of the Caddyfile, such
+// as `json usage.total_tokens`. It takes Reserved at its start, 0 where its request
+// says how much, and costs Unread where its answer does not say it.
+type Charge struct {
+	By       string `json:"by"`
+	Reserved int64  `json:"reserved,omitempty"`
+	Unread   *int64 `json:"unread,omitempty"`
+}
+
+// BanTerms is for how long whoever empties the bucket is banned, and the status of a
+// request that is.
+type BanTerms struct {
+	ForSeconds float64 `json:"for_seconds"`
+	Status     int     `json:"status"`
 }
 
 // OutcomeUnknown is the outcome where the query does not name one bucket.

@@ -14,10 +14,20 @@ type Status struct {
 	Redis       *Redis        `json:"redis,omitempty"`
 	Rules       *RulesInForce `json:"rules,omitempty"`
 	Region      *Region       `json:"region,omitempty"`
+	Charges     *Charges      `json:"charges,omitempty"`
 	StaticRules int           `json:"static_rules"`
 	NoRoute     int           `json:"rules_for_no_route"`
 	Routes      []string      `json:"routes"`
 	Memory      Memory        `json:"memory"`
+}
+
+// Charges is what became of requests that are charged by their answers, since the
+// gateway was started: Unread answers that did not say what they cost, and Lost
+// requests whose cost was not settled. Bans is how many bans hold that it has seen.
+type Charges struct {
+	Unread int64 `json:"unread"`
+	Lost   int64 `json:"lost"`
+	Bans   int   `json:"bans"`
 }
 
 // By whom is decided: with the other gateways, through Redis, or by this gateway

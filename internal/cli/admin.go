@@ -86,6 +86,12 @@ func adminCommands() []adminCommand {
 			call:    adminapi.TopCall(), again: "watch", merge: mergeTops, print: printing(printTop),
 		},
 		{
+			name: "bans", short: "Lists the bans that a gateway has seen",
+			long:    "Lists the bans that a gateway, or several, has seen and that hold, the one that lasts longest first. They hold on all gateways; reset ends one.",
+			example: "  caddy rate-limit bans --limit 20",
+			call:    adminapi.BansCall(), again: "watch", merge: mergeBans, print: printing(printBans),
+		},
+		{
 			name: "events", short: "Lists the last changes of state",
 			example: "  caddy rate-limit events --follow",
 			call:    adminapi.EventsCall(), again: "follow", goOn: eventsGoOn, print: printing(printEvents),

@@ -36,6 +36,9 @@ func printStatus(t *tables, s *adminapi.Status) {
 	if s.Region != nil {
 		lines = append(lines, []string{"region", regionSentence(s.Region)})
 	}
+	if c := s.Charges; c != nil {
+		lines = append(lines, []string{"charges", fmt.Sprintf("%d settlements lost, %d answers unread, %d bans hold", c.Lost, c.Unread, c.Bans)})
+	}
 	keys := make([]string, 0, len(s.Memory.Keys))
 	for _, store := range slices.Sorted(maps.Keys(s.Memory.Keys)) {
 		keys = append(keys, fmt.Sprint(store, " ", s.Memory.Keys[store]))
@@ -155,10 +158,17 @@ func printRefresh(t *tables, r *adminapi.Refresh) {
 // printReset shows what was reset.
 func printReset(t *tables, r *adminapi.Reset) {
 	rows := under(len(r.Buckets), "BUCKET OF", "ROUTE", "HERE", "REDIS")
+	ended := 0
 	for _, b := range r.Buckets {
 		rows = append(rows, []string{b.Name, b.Route, yes(b.Here), orDash(b.Redis)})
+		if b.BanEnded {
+			ended++
+		}
 	}
 	t.table(rows...)
+	if ended > 0 {
+		t.line("bans ended: %d", ended)
+	}
 }
 
 // mergeTops adds up the lists of several gateways.
@@ -202,10 +212,18 @@ func printTop(t *tables, a *adminapi.Top) {
 	case adminapi.TopShadow:
 		name, what, count = "SHADOW", "requests that would have been refused", func(b *adminapi.TopBucket) int64 { return b.Shadow }
 	}
+	banned := slices.ContainsFunc(a.Buckets, func(b adminapi.TopBucket) bool { return b.BannedSeconds > 0 })
 	rows := under(len(a.Buckets), name, "MAY BE LESS BY", "TENANT", "ROUTE")
+	if banned {
+		rows[0] = append(rows[0], "BANNED FOR")
+	}
 	for i := range a.Buckets {
 		b := &a.Buckets[i]
-		rows = append(rows, []string{decimal(count(b)), decimal(b.Over), b.Tenant, b.Route})
+		row := []string{decimal(count(b)), decimal(b.Over), b.Tenant, b.Route}
+		if banned {
+			row = append(row, banLeft(b.BannedSeconds))
+		}
+		rows = append(rows, row)
 	}
 	t.table(rows...)
 	t.line("%s of the last %s", what, span(float64(int64(a.Seconds))))

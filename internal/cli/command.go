@@ -18,7 +18,7 @@ import (
 func Command(expand func(template string) (string, error)) caddycmd.Command {
 	return caddycmd.Command{
 		Name:  "rate-limit",
-		Usage: "page|status|rules|explain|reset|refresh|top|events|set|schema|import|regions [flags]",
+		Usage: "page|status|rules|explain|reset|refresh|top|bans|events|set|schema|import|regions [flags]",
 		Short: "Shows, explains and steers the rate limits of a running gateway",
 		Long: `Shows, explains and steers the rate limits of a running gateway, over Caddy's
 admin API. That is expected at '` + caddy.DefaultAdminListen + `'; say otherwise with

@@ -62,6 +62,7 @@ func printHandler(t *tables, h *adminapi.Handler, route string) {
 			lines = append(lines, []string{"region", fmt.Sprintf("the rule is %g of the whole, this region's share", h.Share)})
 		}
 	}
+	lines = append(lines, chargeLines(h)...)
 	t.table(append(lines, bucketLines(h.Bucket)...)...)
 	t.line("")
 	rows := under(len(h.Candidates), "", "FROM", "TENANT", "ROUTE", "RATE", "OPTIONS")
@@ -91,6 +92,9 @@ func nextSentence(n *adminapi.Next) string {
 	default:
 		text += " by " + n.Source
 	}
+	if n.Reason == "ban" {
+		text += " for a ban"
+	}
 	if n.Cost > 1 {
 		text += fmt.Sprintf(" at a cost of %d", n.Cost)
 	}
@@ -104,6 +108,24 @@ func nextSentence(n *adminapi.Next) string {
 		text += ", on " + n.Route
 	}
 	return text
+}
+
+// chargeLines is what a request costs in the end, and who is banned. There may be none.
+func chargeLines(h *adminapi.Handler) (lines [][]string) {
+	if c := h.Charge; c != nil {
+		text := c.By + ", reserved at the start what the request says"
+		if c.Reserved > 0 {
+			text = fmt.Sprintf("%s, reserved at the start %d", c.By, c.Reserved)
+		}
+		if c.Unread != nil {
+			text += fmt.Sprintf(", unread %d", *c.Unread)
+		}
+		lines = append(lines, []string{"charge", text})
+	}
+	if b := h.Ban; b != nil {
+		lines = append(lines, []string{"ban", fmt.Sprintf("%s (%d) for whoever empties the bucket", span(b.ForSeconds), b.Status)})
+	}
+	return lines
 }
 
 // bucketLines is what is known of the bucket. There may be none.
@@ -141,6 +163,9 @@ func stateSentence(s *adminapi.State) string {
 	}
 	if s.ResetAfterMs != 0 {
 		text += ", full in " + msSpan(s.ResetAfterMs)
+	}
+	if s.BannedMs > 0 {
+		text += ", banned for " + msSpan(s.BannedMs)
 	}
 	return text
 }

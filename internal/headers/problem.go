@@ -2,6 +2,7 @@ package headers
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -10,13 +11,16 @@ const ProblemMedia = "application/problem+json"
 
 const problemStart = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 	`"title":"Request cannot be satisfied as assigned quota has been exceeded",` +
-	`"status":429,"violated-policies":[`
+	`"status":`
 
 // Problem returns the document of problem type quota-exceeded, after
 // draft-ietf-httpapi-ratelimit-headers-11, section 5.1, for a request that was
-// refused by policies of these names, which are written as Policy does.
-func Problem(names []string) []byte {
-	document := append(make([]byte, 0, 256), problemStart...)
+// refused with a status by policies of these names, which are written as Policy does.
+// The member reason, a word of ours, is no part of the draft.
+func Problem(status int, names []string, reason string) []byte {
+	document := append(make([]byte, 0, 288), problemStart...)
+	document = strconv.AppendInt(document, int64(status), 10)
+	document = append(document, `,"violated-policies":[`...)
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			continue
@@ -26,7 +30,9 @@ func Problem(names []string) []byte {
 		}
 		document = appendName(document, name)
 	}
-	return append(document, "]}\n"...)
+	document = append(document, `],"reason":"`...)
+	document = append(document, reason...)
+	return append(document, "\"}\n"...)
 }
 
 // WantsProblem reports whether the values of Accept name problem documents. A

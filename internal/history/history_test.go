@@ -55,3 +55,28 @@ func TestEvents(t *testing.T) {
 	list, _ = e.After(last + 7)
 	require.Empty(t, list)
 }
+
+// TestRequestsAcrossSteps are of both steps, by the time between the samples.
+func TestRequestsAcrossSteps(t *testing.T) {
+	t.Parallel()
+	r, begin := NewRequests(), time.Unix(0, 1000*int64(Step))
+	of := Counter{"a", "granted", "redis"}
+	counts := func() []int64 {
+		_, list := r.List()
+		if len(list) == 0 {
+			return nil
+		}
+		return list[0].Counts
+	}
+	r.Sample(begin.Add(Step-4*time.Second), map[Counter]int64{of: 0})
+	r.Sample(begin.Add(Step+time.Second), map[Counter]int64{of: 50})
+	require.Equal(t, []int64{40, 10}, counts())
+	r.Sample(begin.Add(Step+6*time.Second), map[Counter]int64{of: 100})
+	require.Equal(t, []int64{40, 60}, counts(), "both are in one step")
+	r.Sample(begin.Add(2*Step), map[Counter]int64{of: 200})
+	require.Equal(t, []int64{40, 60, 100}, counts(), "at the very begin")
+	r.Sample(begin.Add(5*Step+time.Second), map[Counter]int64{of: 230})
+	require.Equal(t, []int64{40, 60, 100, 0, 0, 30}, counts(), "the process was stopped: nobody knows when")
+	r.Sample(begin.Add(4*Step), map[Counter]int64{of: 240})
+	require.Equal(t, []int64{40, 60, 100, 0, 0, 40}, counts(), "the clock was set back")
+}

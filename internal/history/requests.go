@@ -37,23 +37,26 @@ type Requests struct {
 	began  int64 // the first step, 0: nothing was sampled
 	last   map[Counter]int64
 	counts map[kind]*[Steps]int64
-	newest int64 // the step that was sampled last
+	newest int64 // the step that was sampled last, at a time
+	at     time.Time
 }
 
 // NewRequests returns a ring that is empty.
 func NewRequests() *Requests { return &Requests{counts: map[kind]*[Steps]int64{}} }
 
 // Sample adds what the counters have grown by since the last sample to the step that
-// now is in. The first sample only says where they stand. A counter that is lower
+// now is in and, where that was in the step before, to that one, by the time that each
+// had of it. The first sample only says where they stand. A counter that is lower
 // than it was began anew.
 func (r *Requests) Sample(now time.Time, totals map[Counter]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	step := max(stepOf(now), r.newest) // a clock may be set back
 	if r.began == 0 {
-		r.began, r.newest, r.last = step, step, totals
+		r.began, r.newest, r.last, r.at = step, step, totals, now
 		return
 	}
+	before := r.before(step, now)
 	r.advance(step)
 	for counter, total := range totals {
 		grown := total - r.last[counter]
@@ -61,10 +64,22 @@ func (r *Requests) Sample(now time.Time, totals map[Counter]int64) {
 			grown = total
 		}
 		if grown > 0 {
-			r.ring(kind{counter.Outcome, counter.Source})[step%Steps] += grown
+			ring, earlier := r.ring(kind{counter.Outcome, counter.Source}), int64(float64(grown)*before)
+			ring[step%Steps] += grown - earlier
+			ring[(step-1)%Steps] += earlier
 		}
 	}
-	r.last = totals
+	r.last, r.at = totals, now
+}
+
+// before returns which part of the time since the last sample belongs to the step
+// before: 0 where the last sample was in another one.
+func (r *Requests) before(step int64, now time.Time) float64 {
+	begin := time.Unix(0, step*int64(Step))
+	if step != r.newest+1 || !r.at.Before(begin) || !now.After(begin) {
+		return 0
+	}
+	return float64(begin.Sub(r.at)) / float64(now.Sub(r.at))
 }
 
 // advance forgets the steps whose places those up to step take.

@@ -150,6 +150,7 @@ func (r *Reader) Write(body []byte) {
 		}
 	case Document:
 		r.scan.write(body)
+	case Other:
 	}
 }
 
