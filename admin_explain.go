@@ -294,7 +294,7 @@ func (e *explanation) told(current *verdict, cost int64) adminapi.Next {
 	if violated < 0 {
 		return next
 	}
-	next.Status, next.Reason = e.handler.refusalStatus(about), about.reason()
+	next.Status, next.Reason = about.refusalStatus(), about.reason()
 	if wait := about.state.RetryAfter; wait != limit.Never {
 		seconds := max(1, headers.WholeSeconds(wait))
 		next.RetryAfter = &seconds

@@ -79,13 +79,13 @@ func (a *answer) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	defer func() {
 		if !ended { // a panic, which reverse_proxy ends cut answers by
 			a.end(nil, true)
-			current.annotate(r.Context())
+			a.verdict.annotate(r.Context())
 		}
 	}()
 	err = a.verdict.pass(a, r, next)
 	ended = true
 	a.end(err, false)
-	current.annotate(r.Context()) // again: by now it is known what was charged
+	a.verdict.annotate(r.Context()) // again: by now it is known what was charged
 	return err
 }
 
