@@ -240,7 +240,7 @@ func (a *answer) end(err error, panicked bool) {
 			if failed, found := errors.AsType[caddyhttp.HandlerError](err); found && failed.StatusCode != 0 {
 				a.status = failed.StatusCode
 			}
-			unseen = a.status == statusClientClosedRequest
+			unseen = a.status == statusClientClosedRequest || a.request.Context().Err() != nil
 		case panicked, a.request.Context().Err() != nil:
 			unseen = true
 		default:

@@ -131,6 +131,7 @@ func (f *Failover) Take(ctx context.Context, req limit.Request) (limit.Decision,
 // which gave this instance's share.
 func (f *Failover) Settle(s limit.Settlement) {
 	if s.Source != limit.SourceLocal {
+		f.keepOutSettled(&s)
 		f.Primary.Settle(s)
 		return
 	}
@@ -170,6 +171,23 @@ func (f *Failover) keepOut(req *limit.Request, decision *limit.Decision) {
 			if keeper, ok := f.Local.(banKeeper); ok {
 				keeper.KeepOut(req.Buckets[i].Key, rest)
 			}
+		}
+	}
+}
+
+// keepOutSettled has a ban that the settlement begins hold here as well.
+func (f *Failover) keepOutSettled(s *limit.Settlement) {
+	keeper, ok := f.Local.(banKeeper)
+	if !ok || s.Bucket.Ban <= 0 {
+		return
+	}
+	ended, key := s.Ended, s.Bucket.Key
+	s.Ended = func(with limit.Settled) {
+		if with.Banned > 0 {
+			keeper.KeepOut(key, with.Banned)
+		}
+		if ended != nil {
+			ended(with)
 		}
 	}
 }
