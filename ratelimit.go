@@ -268,6 +268,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		}
 		return current.pass(w, r, next)
 	}
+	return h.refuse(w, r, current, violated)
+}
+
+// refuse answers for the bucket that refused, and tells of it.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, current *verdict, violated int) error {
 	c := &current.charges[violated]
 	if c.state.Banned > 0 {
 		h.app.noteBan(c, c.state.Banned)

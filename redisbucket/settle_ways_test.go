@@ -23,7 +23,7 @@ func TestSettlementsOfBothWays(t *testing.T) {
 	const condition = "n == -1 and count == -1 and kind == 1"
 	require.Equal(t, 1, strings.Count(short, condition))
 	long := strings.Replace(short, condition, "false", 1)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a trace is no secret
+	random := rand.New(rand.NewPCG(1, 2))
 	const now, far = 1_785_000_000_000, 1_000_000_000
 	for i := range 2000 {
 		capacity := math.Ceil(math.Pow(1e6, random.Float64()))
