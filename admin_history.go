@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/internal/history"
 )
 
@@ -17,25 +18,9 @@ const sampleInterval = 5 * time.Second
 
 // watchRequests samples the counts of requests until stop is called.
 func (a *App) watchRequests() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	a.memory.requests.Sample(time.Now(), requestTotals())
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(sampleInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				a.memory.requests.Sample(time.Now(), requestTotals())
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
+	sample := func() { a.memory.requests.Sample(time.Now(), requestTotals()) }
+	sample()
+	return background.Every(sampleInterval, sample)
 }
 
 // requestRegistry has the counters of requests alone.

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/limit"
 	"github.com/caddygate/ratelimit/regions"
 	"github.com/caddygate/ratelimit/rulecache"
@@ -115,25 +116,8 @@ const knowledgeInterval = time.Second
 // watchKnowledge tells once when this gateway begins to decide by itself, for want
 // of knowledge, and once when it ends, until stop is called.
 func (a *App) watchKnowledge() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(knowledgeInterval)
-		defer ticker.Stop()
-		told := adminapi.DecidingShared
-		for {
-			select {
-			case <-ticker.C:
-				told = a.tellDeciding(told)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
+	told := adminapi.DecidingShared
+	return background.Every(knowledgeInterval, func() { told = a.tellDeciding(told) })
 }
 
 // tellDeciding logs by whom is decided where that is not what was told, and returns
@@ -175,28 +159,6 @@ func (s *staleness) look() {
 	s.told = stale
 }
 
-// start looks, until stop is called.
-func (s *staleness) start() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(max(s.most/10, time.Second/4))
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				s.look()
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
-}
-
 // watchRules tells when the rules have become stale, until stop is called.
 func (a *App) watchRules() (stop func()) {
 	s := staleness{
@@ -207,7 +169,7 @@ func (a *App) watchRules() (stop func()) {
 			a.tellChange(rulesStaleEvent, map[string]any{"age": age})
 		},
 	}
-	return s.start()
+	return background.Every(max(s.most/10, time.Second/4), s.look)
 }
 
 // ignorantDesc tells of a gateway that does not know what it would have to.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/internal/headers"
 	"github.com/caddygate/ratelimit/internal/hot"
 	"github.com/caddygate/ratelimit/limit"
@@ -68,9 +69,7 @@ func newRefusals(logger *zap.Logger) *refusals {
 // start writes what waits, and the counts of minutes that are over, until stop is
 // called, which writes all counts.
 func (r *refusals) start() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	return background.Go(func(ctx context.Context) {
 		ticker := time.NewTicker(10 * time.Second)
 		defer ticker.Stop()
 		for {
@@ -79,18 +78,14 @@ func (r *refusals) start() (stop func()) {
 				r.logger.Info(line.message, line.fields...)
 			case now := <-ticker.C:
 				r.flush(now, false)
-			case <-done:
+			case <-ctx.Done():
 				r.ended.Store(true)
 				r.drain()
 				r.flush(time.Now(), true)
 				return
 			}
 		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
+	})
 }
 
 // drain writes the lines that wait.

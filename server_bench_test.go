@@ -26,6 +26,9 @@ func BenchmarkServer(b *testing.B) {
 		{"nothing", `{"handler":"bench_passing"}`},
 		{"three fields", `{"handler":"bench_passing","fields":{"X-Ratelimit-Limit":["600000"],"X-Ratelimit-Remaining":["599999"],"X-Ratelimit-Reset":["1"]}}`},
 		{"ours", `{"handler":"rate_limit","limits":[{"capacity":600000,"refill_per_second":1000}]}`},
+		{"ours, a charge with nothing to settle", `{"handler":"rate_limit","routes":["taken"],"charge":[{"status":["2xx"]}],"limits":[{"capacity":600000,"refill_per_second":1000}]}`},
+		{"ours, a charge that gives back", `{"handler":"rate_limit","routes":["given"],"charge":[{"status":["401"]}],"limits":[{"capacity":600000,"refill_per_second":1000}]}`},
+		{"ours, a charge that gives back, and a ban", `{"handler":"rate_limit","routes":["banned"],"charge":[{"status":["401"]}],"ban":{"for":"1h"},"limits":[{"capacity":600000,"refill_per_second":1000}]}`},
 		{"ours, headers off", `{"handler":"rate_limit","headers":"off","limits":[{"capacity":600000,"refill_per_second":1000}]}`},
 	} {
 		b.Run(c.name, func(b *testing.B) {

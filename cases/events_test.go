@@ -78,7 +78,7 @@ func TestEventOfARefusal(t *testing.T) {
 		data := event["data"].(map[string]any)
 		require.InDelta(t, float64(1000*time.Second), data["wait"], float64(60*time.Second))
 		delete(data, "wait")
-		want := map[string]any{"zone": "z", "route": "z", "remote_ip": "127.0.0.1", "client_ip": "127.0.0.1"}
+		want := map[string]any{"zone": "z", "route": "z", "remote_ip": "127.0.0.1", "client_ip": "127.0.0.1", "reason": "rate"}
 		if logKey != "" {
 			want["tenant"] = "a"
 		}

@@ -67,7 +67,7 @@ func TestMetricsContract(t *testing.T) {
 	t.Parallel()
 	redis, postgres := servertest.Redis(t), servertest.Postgres(t)
 	postgres.Exec(t, rulecache.Schema(rulecache.DefaultTable, rulecache.DefaultChannel))
-	g := gateway.Start(t, gateway.Site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\ninstances auto 2\nregion eu auto\n}", gateway.Answers("rate_limit a {\nlimit 1/1000s\n}")))
+	g := gateway.Start(t, gateway.Site("rate_limit {\nredis "+redis.URL()+" {\ntimeout 2s\n}\nrules "+postgres.URL("")+"\ninstances auto 2\nregion eu auto\n}", gateway.Answers("rate_limit a {\nlimit 1/1000s\n}\nrate_limit /login login {\nlimit 5/m\ncharge status 401\nban 1h\n}")))
 	g.Passes(2, "t1")
 	g.Get("/", "") // 401
 	gateway.Eventually(t, 20*time.Second, "the first count", func() bool {
@@ -201,7 +201,7 @@ func TestDashboard(t *testing.T) {
 		ids[p.ID] = true
 		require.NotEmpty(t, p.Title)
 		require.NotEmpty(t, p.Description, p.Title)
-		require.Equal(t, "timeseries", p.Type)
+		require.Contains(t, []string{"timeseries", "stat"}, p.Type)
 		require.Equal(t, "prometheus", p.Datasource.Type)
 		require.Equal(t, "${datasource}", p.Datasource.UID)
 		require.NotEmpty(t, p.FieldConfig.Defaults.Unit, p.Title)

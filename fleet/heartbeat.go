@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/lua"
 )
 
@@ -46,13 +47,11 @@ type Heartbeat struct {
 
 	inForce atomic.Int64 // of count, for requests
 
-	life sync.Mutex // held by Start and stop for as long as they take
-	end  func()     // ends the goroutine and waits for it
+	work *background.Work[user]
 	wake chan struct{}
-	past []any // what this process may be in Redis; the goroutine's, then the last stop's
+	past []any // what this process may be in Redis; the goroutine's
 
 	mu       sync.Mutex // held while observers are told, so that none is after its stop
-	users    []*heartbeatUser
 	count    headcount
 	fleet    Status
 	alone    time.Time // when the row of heartbeats without an answer began
@@ -65,7 +64,8 @@ type Redis interface {
 	Eval(ctx context.Context, script lua.Script, keys []string, args ...any) (any, error)
 }
 
-type heartbeatUser struct {
+// user is one Start that was not stopped yet.
+type user struct {
 	redis   Redis
 	options Options
 }
@@ -98,10 +98,12 @@ func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
 	// No tenant has a name with a tilde, so that no bucket is in these keys.
 	seen := prefix + ":{~instances}"
 	id := rand.Text()
-	return &Heartbeat{
+	h := &Heartbeat{
 		id: id, script: lua.Heartbeat(), keys: []string{seen, seen + ":rules"}, rhythm: r, clock: clock, wake: make(chan struct{}, 1),
 		fleet: Status{ID: id},
 	}
+	h.work = background.New(user{}, h.run)
+	return h
 }
 
 // Start keeps the heartbeat through redis, which must have been started, until
@@ -109,19 +111,19 @@ func newHeartbeat(prefix string, r rhythm, clock func() time.Time) *Heartbeat {
 // one that started last says how. Stop must come before that of the client; where
 // it is the last, this process leaves, for which stop waits at most a second.
 func (h *Heartbeat) Start(redis Redis, o Options) (stop func()) {
-	h.life.Lock()
-	defer h.life.Unlock()
-	user := &heartbeatUser{redis, o}
-	h.mu.Lock()
-	first := len(h.users) == 0
-	h.users = append(h.users, user)
-	h.mu.Unlock()
-	if first {
-		h.begin()
-	} else {
+	running := h.work.Used()
+	release := h.work.Start(user{redis, o})
+	if running {
 		h.beatNow()
 	}
-	return sync.OnceFunc(func() { h.stop(user) })
+	return sync.OnceFunc(func() {
+		release()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.work.Used() {
+			h.beatNow() // through a client that is still there
+		}
+	})
 }
 
 // Instances returns the number that limits are divided by, until where nothing is
@@ -152,33 +154,8 @@ func (h *Heartbeat) fleetNow() Status {
 	return fleet
 }
 
-func (h *Heartbeat) stop(user *heartbeatUser) {
-	h.life.Lock()
-	defer h.life.Unlock()
-	h.mu.Lock()
-	h.users = slices.DeleteFunc(h.users, func(u *heartbeatUser) bool { return u == user })
-	last := len(h.users) == 0
-	h.mu.Unlock()
-	if !last {
-		h.beatNow() // through a client that is still there
-		return
-	}
-	h.end()
-	h.leave(user.redis)
-}
-
-// newest returns who says how the heartbeat is kept, nil where nobody is left.
-func (h *Heartbeat) newest() *heartbeatUser {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.users) == 0 {
-		return nil
-	}
-	return h.users[len(h.users)-1]
-}
-
 // rules returns the hash of the configuration's rules.
-func (u *heartbeatUser) rules() string {
+func (u user) rules() string {
 	if u.options.Rules != nil {
 		if hash := u.options.Rules(); hash != "" {
 			return hash
@@ -188,7 +165,7 @@ func (u *heartbeatUser) rules() string {
 }
 
 // reason returns the word for an error.
-func (u *heartbeatUser) reason(err error) string {
+func (u user) reason(err error) string {
 	switch {
 	case errors.Is(err, errReply):
 		return "reply"
@@ -199,7 +176,7 @@ func (u *heartbeatUser) reason(err error) string {
 	}
 }
 
-func (u *heartbeatUser) tell(event Event) {
+func (u user) tell(event Event) {
 	if u.options.Observe != nil {
 		u.options.Observe(event)
 	}

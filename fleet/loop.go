@@ -12,36 +12,23 @@ import (
 // that it was while no heartbeat was answered.
 const mostPast = 8
 
-// begin starts the goroutine. It is called with life held.
-func (h *Heartbeat) begin() {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
+// run keeps the heartbeat until ctx ends, and leaves then.
+func (h *Heartbeat) run(ctx context.Context, _ func()) {
 	h.mu.Lock()
 	h.alone = h.clock()
 	h.mu.Unlock()
-	go func() {
-		defer close(ended)
-		h.run(ctx)
-	}()
-	h.end = func() {
-		cancel()
-		<-ended
-	}
-}
-
-func (h *Heartbeat) run(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(h.rhythm.interval)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		h.beat(ctx)
+		timer.Reset(h.times().next())
 		select {
 		case <-ctx.Done():
-			return
 		case <-timer.C:
 		case <-h.wake:
 		}
-		h.beat(ctx)
-		timer.Reset(h.times().next())
 	}
+	h.leave()
 }
 
 // beatNow has the goroutine not wait for the next heartbeat.
@@ -78,10 +65,7 @@ func (r rhythm) next() time.Duration {
 }
 
 func (h *Heartbeat) beat(ctx context.Context) {
-	user := h.newest()
-	if user == nil {
-		return
-	}
+	user := h.work.Settings()
 	within, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	reply, err := h.ask(within, user.redis, user.rules()+"/"+h.id)
@@ -96,14 +80,14 @@ func (h *Heartbeat) beat(ctx context.Context) {
 }
 
 // leave makes Redis forget this process.
-func (h *Heartbeat) leave(redis Redis) {
+func (h *Heartbeat) leave() {
 	if len(h.past) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), heartbeatTimeout)
 	defer cancel()
 	// Who cannot leave is forgotten after the expiry.
-	_, _ = h.ask(ctx, redis, "")
+	_, _ = h.ask(ctx, h.work.Settings().redis, "")
 }
 
 // ask runs the script: this process is member from now on, or leaves. What it was
@@ -129,10 +113,7 @@ func (h *Heartbeat) ask(ctx context.Context, redis Redis, member string) (any, e
 func (h *Heartbeat) note(answer Status, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.users) == 0 {
-		return
-	}
-	user := h.users[len(h.users)-1]
+	user := h.work.Settings()
 	if err != nil {
 		h.missed(user, err)
 		return
@@ -140,7 +121,7 @@ func (h *Heartbeat) note(answer Status, err error) {
 	h.answered(user, answer)
 }
 
-func (h *Heartbeat) missed(user *heartbeatUser, err error) {
+func (h *Heartbeat) missed(user user, err error) {
 	h.count.missed()
 	h.disagree.missed()
 	h.fleet.LastReason = user.reason(err)
@@ -150,7 +131,7 @@ func (h *Heartbeat) missed(user *heartbeatUser, err error) {
 	}
 }
 
-func (h *Heartbeat) answered(user *heartbeatUser, answer Status) {
+func (h *Heartbeat) answered(user user, answer Status) {
 	now, was := h.clock(), h.count.inForce
 	h.count.counted(answer.Counted, user.options.Until, now, h.rhythm.of(answer.Counted))
 	h.inForce.Store(h.count.inForce)

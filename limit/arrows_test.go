@@ -32,13 +32,14 @@ func arrows() map[string][]string {
 		"limit":                         {},
 		"limit/limittest":               {"limit"},
 		"lua":                           {},
-		"fleet":                         {"limit", "lua"},
+		"fleet":                         {"limit", "lua", "internal/background"},
 		"front":                         {"limit", "internal/bounded"},
 		"localbucket":                   {"limit", "internal/bounded"},
 		"redisbucket":                   {"limit", "lua"},
-		"regions":                       {"limit", "internal/pg"},
-		"rulecache":                     {"limit", "internal/pg"},
+		"regions":                       {"limit", "internal/background", "internal/pg"},
+		"rulecache":                     {"limit", "internal/background", "internal/pg"},
 		"internal/adminapi":             {"limit"},
+		"internal/background":           {},
 		"internal/block":                {"limit"},
 		"internal/bounded":              {},
 		"internal/cli":                  {"internal/adminapi", "internal/cli/page", "limit", "regions", "rulecache"},
@@ -58,7 +59,7 @@ func arrows() map[string][]string {
 
 // standardOnly reports whether a package imports nothing from outside either.
 func standardOnly(name string) bool {
-	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/bounded", "internal/cli/page", "internal/history"}, name)
+	return slices.Contains([]string{"limit", "lua", "internal/adminapi", "internal/background", "internal/bounded", "internal/cli/page", "internal/history"}, name)
 }
 
 // mayCaddy reports whether a package with a list may import Caddy, too.

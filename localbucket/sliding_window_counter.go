@@ -29,14 +29,9 @@ func (counter) fresh(_ *limit.Rule, now int64) counter {
 	return counter{start: now, fullAt: now}
 }
 
-func (c counter) ahead(now int64) bool { return c.start > now+maxAhead }
-
 // under brings the counter forward to the window that now lies in. A changed
 // window keeps the start, and one that is empty again begins like a new one.
 func (c counter) under(rule *limit.Rule, now int64) counter {
-	if c.ahead(now) {
-		c.start = now
-	}
 	passed := (now - c.start) / rule.WindowMillis
 	if passed < 1 {
 		return c

@@ -29,26 +29,7 @@ func (log) unit() time.Duration { return time.Microsecond }
 
 func (log) fresh(_ *limit.Rule, now int64) log { return log{fullAt: now} }
 
-func (l log) ahead(now int64) bool {
-	return l.size > 0 && l.newest().at > now+maxAheadMicros
-}
-
-// under returns the log as it is, or a repaired copy.
-func (l log) under(_ *limit.Rule, now int64) log {
-	if !l.ahead(now) {
-		return l
-	}
-	old := l.ring
-	l.ring = ring{slots: make([]taken, len(old.slots)), gone: old.gone}
-	for i := range old.size {
-		entry := *old.get(i)
-		if entry.at > now+maxAheadMicros {
-			entry.at = now
-		}
-		l.add(entry.at, entry.upTo-old.before(i), int64(len(l.slots)))
-	}
-	return l
-}
+func (l log) under(*limit.Rule, int64) log { return l }
 
 // span returns the rule's window in µs.
 func span(rule *limit.Rule) int64 {

@@ -81,20 +81,6 @@ func TestLogState(t *testing.T) {
 	}
 }
 
-// TestLogClockBack: tokens from a time that has not come count as now, those a
-// little ahead as they are, and nothing is changed in place.
-func TestLogClockBack(t *testing.T) {
-	t.Parallel()
-	rule := logRule(9, 10)
-	stored := logOf(0, 1_000_000, 3_000_000, 3_000_001)
-	current := stored.under(&rule, 500_000)
-	require.Equal(t, []int64{0, 500_000, 500_000, 1_000_000}, current.times())
-	require.Equal(t, []int64{0, 1_000_000, 3_000_000, 3_000_001}, stored.times())
-	require.True(t, stored.ahead(500_000))
-	require.False(t, current.ahead(500_000))
-	require.False(t, log{}.ahead(0))
-}
-
 // TestLogRoom: a log has room for as many entries as were taken, never for more
 // than its capacity, and gives it back.
 func TestLogRoom(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 )
 
 // The arithmetic of this file is that of the Redis script, on the same numbers:
-// whole milliseconds and double floats. Change both or neither.
+// whole milliseconds and double floats. Change both or neither. The clock is
+// monotonic, so no stamp is repaired here, as the script does after a step of Redis'.
 const (
 	// tokenSlack is how much of a token may be missing, because sums of
 	// fractions are not exact.
@@ -16,10 +17,6 @@ const (
 	// waitSlack is how much of a millisecond a wait is rounded down by first, so
 	// that a wait of 40,000.0000001 ms is not 40,001.
 	waitSlack = 1e-6
-	// maxAhead is how far ahead of the clock a stamp may be, in ms: further, the
-	// clock has been set back, and the stamp would lock the bucket.
-	maxAhead       = 2000
-	maxAheadMicros = 1000 * maxAhead
 	// longestWait is in ms.
 	longestWait = int64(limit.MaxWait / time.Millisecond)
 )
@@ -43,15 +40,9 @@ func (level) fresh(rule *limit.Rule, now int64) level {
 	return level{tokens: float64(rule.Capacity), stamp: now, fullAt: now}
 }
 
-func (l level) ahead(now int64) bool { return l.stamp > now+maxAhead }
-
-// under cuts what is over the capacity. A stamp that is ahead but not too far is
-// kept; no time passes for the bucket until then.
-func (l level) under(rule *limit.Rule, now int64) level {
+// under cuts what is over the capacity, or beyond the debt that it allows.
+func (l level) under(rule *limit.Rule, _ int64) level {
 	l.tokens = max(-float64(rule.Capacity), min(l.tokens, float64(rule.Capacity)))
-	if l.ahead(now) {
-		l.stamp = now
-	}
 	return l
 }
 

@@ -16,9 +16,8 @@ func TestLevelUnder(t *testing.T) {
 	for name, c := range map[string]struct{ stored, want level }{
 		"as it is":            {level{tokens: 3, stamp: 1}, level{tokens: 3, stamp: 1}},
 		"cut to the capacity": {level{tokens: 50, stamp: 1}, level{tokens: 10, stamp: 1}},
-		"ahead, kept":         {level{tokens: 3, stamp: 3000}, level{tokens: 3, stamp: 3000}},
-		"too far ahead":       {level{tokens: 3, stamp: 3001}, level{tokens: 3, stamp: 1000}},
-		"ahead and cut":       {level{tokens: 50, stamp: 2000}, level{tokens: 10, stamp: 2000}},
+		"a debt":              {level{tokens: -10, stamp: 1}, level{tokens: -10, stamp: 1}},
+		"a debt that is cut":  {level{tokens: -11, stamp: 1}, level{tokens: -10, stamp: 1}},
 	} {
 		require.Equal(t, c.want, c.stored.under(&rule, 1000), name)
 	}

@@ -17,10 +17,7 @@ type state[S any] interface {
 	unit() time.Duration
 	// fresh returns a bucket that nothing was ever taken from.
 	fresh(rule *limit.Rule, now int64) S
-	// ahead reports whether a stamp is so far ahead of the clock that the clock
-	// has been set back, and the stamp would lock the bucket.
-	ahead(now int64) bool
-	// under returns the bucket held to today's rule, stamps too far ahead set to now.
+	// under returns the bucket held to today's rule.
 	under(rule *limit.Rule, now int64) S
 	// units returns how many units of cost the bucket can give, 0 or more.
 	units(cost int64, rule *limit.Rule, now int64) int64
@@ -123,18 +120,13 @@ func (t *turn[S]) keep(held *heldState[S], after limit.State) {
 	held.Put(&t.key, t.current, t.now)
 }
 
-// refuse leaves a stored bucket as it is, except that a stamp too far ahead is
-// repaired, and that a bucket which a slower rule makes full later is kept for
-// longer.
+// refuse leaves a stored bucket as it is, except that one which a slower rule makes
+// full later is kept for longer.
 func (t *turn[S]) refuse() {
 	if t.stored == nil {
 		return
 	}
-	fullAt := max((*t.stored).FullAt(), t.current.FullAt())
-	if (*t.stored).ahead(t.now) {
-		*t.stored = t.current
-	}
-	*t.stored = (*t.stored).until(fullAt)
+	*t.stored = (*t.stored).until(max((*t.stored).FullAt(), t.current.FullAt()))
 }
 
 // windowWorth is how long a sliding window's bucket is worth its memory. Under one

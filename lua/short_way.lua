@@ -1,21 +1,48 @@
 -- Entries of token buckets in good order, which most are, in straight lines: no
 -- function, no number read or written that is not needed, and no table where an
--- entry has one bucket. At the first entry that has another algorithm, costs of its
--- keys, or a state that is broken, in debt or ahead of the clock, this ends, having changed nothing of it.
--- The long way decides that one, and all that this does, in the same way.
+-- entry has one bucket. So is a settlement of one bucket that leaves enough for
+-- another unit. At the first entry that has another algorithm, costs of its keys, or a
+-- state that is broken, in debt or ahead of the clock, this ends, having changed
+-- nothing of it. The long way decides that one, and all that this does, in the same way.
 --
 -- KEYS and ARGV: as in take.lua, with algorithm 1.
 
 while entry <= entries do
   local packed = argv[entry]
   local n, cost, count, kind, capacity, refill, window = numbers('<ddddddd', packed)
-  local good, held = kind == 1 and n > 0, nil
+  local good, held, settled = kind == 1 and n > 0, nil, false
   if n > 1 then
     -- Of each bucket: capacity refill window tokens since balance exists.
     held, reply = {}, reply or {}
     for i = 0, n - 1 do
       kind, held[7 * i + 1], held[7 * i + 2], held[7 * i + 3] = numbers('<dddd', packed, 32 * i + 25)
       good = good and kind == 1
+    end
+  elseif n == -1 and count == -1 and kind == 1 then
+    local name, min = keys[key], math.min
+    local raw = pcall('HMGET', name, 'tokens', 'ts')
+    local tokens, ts = tonumber(raw[1]), tonumber(raw[2])
+    if tokens and ts and tokens >= -capacity and ts <= now and tokens - tokens == ts - ts then
+      tokens = min(min(tokens, capacity) + (now - ts) * refill / 1000, capacity)
+      tokens = min(tokens - numbers('<d', packed, 57), capacity)
+      settled = tokens >= 1
+    end
+    if settled then
+      stamp = stamp or string.format('%.0f', now)
+      call('HSET', name, 'tokens', tokens, 'ts', stamp)
+      local full = 0
+      if tokens < capacity - TINY then
+        full = math.ceil((capacity - tokens) * 1000 / refill - 1e-6)
+        if tokens + full * refill / 1000 < capacity - TINY then
+          full = full + 1
+        end
+      end
+      if call('PTTL', name) < full then
+        call('PEXPIRE', name, math.max(2 * window, full, 1000))
+      end
+      reply = reply or {}
+      reply[last + 1], reply[last + 2], reply[last + 3], reply[last + 4] = 0, math.floor(min(tokens + TINY, capacity)), 0, full
+      last, key, entry = last + 4, key + 1, entry + 1
     end
   end
 
@@ -146,7 +173,7 @@ while entry <= entries do
       break
     end
   end
-  if not good then
+  if not good and not settled then
     break
   end
 end

@@ -14,9 +14,9 @@ const (
 	// maxWeight bounds what one call of the script is to do: about a millisecond of
 	// Redis, which answers nobody else meanwhile. An entry may weigh more alone.
 	maxWeight = 200
-	// maxWaiters is how many callers one call answers at most: many may share an
+	// maxAnswered is how many callers one call answers at most: many may share an
 	// entry.
-	maxWaiters = 1024
+	maxAnswered = 1024
 	// indexSize is a power of two that leaves half of the index empty.
 	indexSize = 512
 )
@@ -134,22 +134,22 @@ func (b *batch) each(visit func(*waiter)) {
 	}
 }
 
-// share gives every waiter its answer, or the error that kept the call from being
+// deliver gives every waiter its answer, or the error that kept the call from being
 // made.
-func (b *batch) share(err error) {
+func (b *batch) deliver(err error) {
 	if err != nil {
 		b.each(func(w *waiter) { w.err = err })
 		return
 	}
 	for i := range b.parts {
-		b.parts[i].share()
+		b.parts[i].deliver()
 	}
 }
 
-// share answers the waiters of an entry as if they had been asked one after
+// deliver answers the waiters of an entry as if they had been asked one after
 // another at one instant: the oldest are granted, and see more remaining. Granted
 // is what was given of all keys or, where they were asked apart, of each.
-func (e *entry) share(granted []int64, states []limit.State) {
+func (e *entry) deliver(granted []int64, states []limit.State) {
 	for w := e.first; w != nil; w = w.next {
 		if w.apart {
 			w.decision = limit.NewApart(len(states))
@@ -255,8 +255,8 @@ func (p *part) settle(reply []byte, failed error, n *node) {
 	p.err, p.pending = err, false
 }
 
-// share gives every waiter its answer, or the error that it failed with.
-func (p *part) share() {
+// deliver gives every waiter its answer, or the error that it failed with.
+func (p *part) deliver() {
 	if p.err != nil {
 		for i := range p.entries {
 			p.entries[i].each(func(w *waiter) { w.err = p.err })
@@ -268,15 +268,15 @@ func (p *part) share() {
 		e := &p.entries[i]
 		answers := e.first.answers()
 		buckets := e.first.buckets()
-		e.share(granted[:answers], states[:buckets])
+		e.deliver(granted[:answers], states[:buckets])
 		granted, states = granted[answers:], states[buckets:]
 	}
 }
 
-// verdict is how a call of several parts ended, for the breaker and the
+// outcome is how a call of several parts ended, for the breaker and the
 // connection. One that broke the connection tells most, then one that counts;
 // what says nothing about the server counts only where nothing else was said.
-func verdict(parts []part) error {
+func outcome(parts []part) error {
 	var counts, nothing error
 	decided := false
 	for i := range parts {

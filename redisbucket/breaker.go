@@ -78,8 +78,8 @@ func (c *circuit) at(t time.Time) int64 { return int64(t.Sub(c.began)) + 1 }
 // closed reports whether every request may ask.
 func (c *circuit) closed() bool { return c.shut.Load() == 0 }
 
-// state is the word for Status.
-func (c *circuit) state() string {
+// word tells Status whether requests may ask.
+func (c *circuit) word() string {
 	if c.CircuitBreaker == nil {
 		return breakerOff
 	}
@@ -114,12 +114,12 @@ func (n *node) probed(probe bool) {
 
 // guard makes one exchange and counts how it ended.
 func (n *node) guard(c *call) error {
-	run := c.run
+	exchange := c.bound
 	if n.circuit.CircuitBreaker == nil {
-		_, err := run()
+		_, err := exchange()
 		return err
 	}
-	_, err := n.circuit.Execute(run)
+	_, err := n.circuit.Execute(exchange)
 	return err
 }
 

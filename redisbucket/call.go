@@ -22,7 +22,7 @@ type call struct {
 	early    bool      // deadline is a caller's, not the request's
 	out      []byte    // what is sent
 	in       replies
-	run      func() (struct{}, error) // exchange, bound once
+	bound    func() (struct{}, error) // exchange, bound once
 
 	began  time.Time
 	failed error         // what the breaker counts in place of an exchange
@@ -33,7 +33,7 @@ type call struct {
 
 func newCall(n *node) *call {
 	c := &call{node: n}
-	c.run = c.exchange
+	c.bound = c.exchange
 	return c
 }
 
@@ -101,7 +101,7 @@ func (c *call) ask() error {
 			break
 		}
 	}
-	return verdict(parts)
+	return outcome(parts)
 }
 
 // askParts makes one call of the script for each part that is pending, all in one

@@ -206,6 +206,11 @@ type fragment struct {
 // that is where others come in between. It stops at the first that refuses; what
 // was taken until then is lost, so that there is never more than the limit. Keys that
 // are asked apart need no look: each slot's are asked by themselves.
+//
+// Of a directive's routes all keys have the tenant's tag, and so one slot. Only zones
+// with keys of their own get here. They are not refused in a cluster, because a zone
+// for everybody beside one for each client is what such configurations are written
+// for; and they can have no prices.
 func (c *Client) takeApart(ctx context.Context, w *waiter) (limit.Decision, error) {
 	defer c.waiters.Put(w)
 	fragments := w.fragments()

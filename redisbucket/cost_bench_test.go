@@ -30,8 +30,15 @@ func BenchmarkCost(b *testing.B) {
 			continue
 		}
 	}
-	for _, callers := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("%d callers", callers), func(b *testing.B) {
+	for _, c := range []struct {
+		callers int
+		settles bool // each decision is settled, as where an answer gives back
+	}{{1, false}, {16, false}, {64, false}, {64, true}, {256, false}} {
+		callers, name := c.callers, fmt.Sprintf("%d callers", c.callers)
+		if c.settles {
+			name += " that settle"
+		}
+		b.Run(name, func(b *testing.B) {
 			run := func(decide bool) (here, there time.Duration, calls, failed int) {
 				hereBefore, thereBefore, callsBefore := cpuHere(b), cpuThere(b, client), scriptCalls(l)
 				var wait sync.WaitGroup
@@ -46,8 +53,14 @@ func BenchmarkCost(b *testing.B) {
 								continue
 							}
 							req := limit.Request{Buckets: bucket, Cost: 1, Count: 1, Deadline: time.Now().Add(40 * time.Millisecond)}
+							if c.settles {
+								bucket[0].Settles = true
+							}
+							sent := time.Now()
 							if _, err := l.Take(context.Background(), req); err != nil {
 								lost++
+							} else if c.settles {
+								l.Settle(limit.Settlement{Bucket: bucket[0], Source: limit.SourceRedis, Taken: 1, Granted: sent})
 							}
 						}
 						mu.Lock()

@@ -106,10 +106,10 @@ func TestQueueIsBounded(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	req := askFor(rule(t, 10, 0.001), 1, 1)
 	var wait sync.WaitGroup
-	for range maxWaiting {
+	for range maxQueued {
 		wait.Go(func() { _, _ = q.Take(ctx, req) })
 	}
-	q.await(t, func(s *senders) bool { return s.waiting == maxWaiting })
+	q.await(t, func(s *senders) bool { return s.waiting == maxQueued })
 	a := timed(t.Context(), q, req)
 	require.ErrorIs(t, a.err, errFull)
 	require.Equal(t, "wait", Reason(a.err))

@@ -1,3 +1,24 @@
+// Package redisbucket is a limit.Limiter whose buckets live in Redis, where one
+// script decides for a whole cluster of gateways at once. A Client is what is
+// shared and outlives a configuration: connections and a circuit breaker for
+// each server of one Redis. A Limiter is one configuration's value around it.
+//
+// Open limiter.go first, then round.go: how a request becomes part of a call. The
+// files are four subjects:
+//
+//   - who asks: limiter.go, settle.go, queue.go, senders.go, round.go, batch.go, call.go
+//   - one server: node.go, breaker.go, connections.go, dial.go, lane.go
+//   - which servers: client.go, topology.go, cluster.go, sentinel.go, follow.go
+//   - the wire: keys.go, wire.go, reply.go, errors.go
+//
+// Beside them, options.go and address.go say what may be asked for, and status.go
+// what is told.
+//
+// A waiter is one request that waits, an entry what equal ones ask for, a part the
+// entries that go to the script in one command, a batch the parts of one call. A call
+// is one exchange over a lane, a connection that is used by one call at a time; a
+// round takes what waits, makes a call and delivers the answers. A run is the time
+// between a server's start and its stop.
 package redisbucket
 
 import (

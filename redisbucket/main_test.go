@@ -150,6 +150,6 @@ func (p *part) answerTo(reply []byte) (limit.Decision, error) {
 	if err := p.decode(reply); err != nil {
 		return limit.Decision{}, err
 	}
-	p.share()
+	p.deliver()
 	return p.entries[0].first.decision, nil
 }

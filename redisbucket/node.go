@@ -120,7 +120,7 @@ func (n *node) troubled() bool {
 
 // status returns the state of the breaker and the connections now.
 func (n *node) status() NodeStatus {
-	status := NodeStatus{Address: n.address.String(), Breaker: n.circuit.state(), Traffic: n.traffic.read()}
+	status := NodeStatus{Address: n.address.String(), Breaker: n.circuit.word(), Traffic: n.traffic.read()}
 	if changed := n.circuit.changed.Load(); changed != 0 {
 		status.Since = n.circuit.began.Add(time.Duration(changed))
 	}

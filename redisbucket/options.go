@@ -1,7 +1,3 @@
-// Package redisbucket is a limit.Limiter whose buckets live in Redis, where one
-// script decides for a whole cluster of gateways at once. A Client is what is
-// shared and outlives a configuration: connections and a circuit breaker for
-// each server of one Redis. A Limiter is one configuration's value around it.
 package redisbucket
 
 import (

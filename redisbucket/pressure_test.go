@@ -289,7 +289,7 @@ func unconnected(t *testing.T, b Breaker) *node {
 
 // ends counts a call that began at a time and ended so.
 func (n *node) ends(began time.Time, err error) {
-	_ = n.guard(&call{run: func() (struct{}, error) {
+	_ = n.guard(&call{bound: func() (struct{}, error) {
 		if err == nil {
 			n.succeeded()
 			return struct{}{}, nil

@@ -389,7 +389,7 @@ func (s *senders) hand(each func(visit func(*waiter))) {
 
 // turnAway answers those at the queue's head with an error, as long as who.
 func (s *senders) turnAway(err error, who func(*waiter) bool) {
-	away := s.pop(maxWaiting, who)
+	away := s.pop(maxQueued, who)
 	away.each(func(w *waiter) { w.err = err })
 	s.hand(away.each)
 }

@@ -111,7 +111,7 @@ func (s *senders) load(c *call, own *waiter) bool {
 	var away chain
 	for more := true; more; {
 		weight, waiters := c.batch.weight, c.batch.waiters
-		taken := s.pop(maxWaiters-waiters, func(w *waiter) bool {
+		taken := s.pop(maxAnswered-waiters, func(w *waiter) bool {
 			if like == 0 {
 				like = w.patience()
 			}
@@ -173,7 +173,7 @@ func (s *senders) deliver(c *call, own *waiter, err error) error {
 	if c.took > 0 {
 		s.travelled(c.took)
 	}
-	c.batch.share(err)
+	c.batch.deliver(err)
 	s.hand(func(visit func(*waiter)) {
 		c.batch.each(func(w *waiter) {
 			if w != own {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxWaiting bounds the queue of a node; one more is turned away at once.
-	maxWaiting = 4096
+	// maxQueued bounds the queue of a node; one more is turned away at once.
+	maxQueued = 4096
 	// longPatience is from when on a caller that waits notices that it is canceled.
 	// It costs more than to wait for so little time.
 	longPatience = 50 * time.Millisecond
@@ -141,7 +141,7 @@ func (s *senders) enter(ctx context.Context, w *waiter, probe bool) (place bool,
 		s.busy++
 		s.pace.waited(0)
 		return true, nil
-	case s.waiting >= maxWaiting:
+	case s.waiting >= maxQueued:
 		return false, errFull
 	}
 	s.queue.append(w)

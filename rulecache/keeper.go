@@ -194,9 +194,7 @@ func (p *poller) wrote(err error) {
 // however short ago the last ones were written, and waits for that until ctx has
 // ended. It is for one whose store may not be there for as long as the Source.
 func (s *Source) Keep(ctx context.Context) {
-	s.mu.Lock()
-	ended := s.ended
-	s.mu.Unlock()
+	ended := s.work.Ended()
 	if !s.poller.unkept.Load() {
 		return
 	}

@@ -3,14 +3,13 @@ package rulecache
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// stopTimeout bounds how long the end of a Source is waited for.
-const stopTimeout = 5 * time.Second
+	"github.com/caddygate/ratelimit/internal/background"
+)
 
 // ErrNotRunning is what Refresh answers while nobody has started the Source.
 var ErrNotRunning = errors.New("the rule source is not running")
@@ -22,37 +21,12 @@ type Source struct {
 	poller   *poller
 	snapshot atomic.Pointer[Snapshot]
 
-	// attempt ends with the first load after a start; nil afterward. It is there
-	// before the Start, too: requests may come a moment earlier.
-	attempt atomic.Pointer[attempt]
+	work *background.Work[Settings]
 
 	mu     sync.Mutex
-	users  []*user
-	latest Settings // of the newest user, and of the last one after it has gone
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when the last run has ended
 	asking []chan error
-	closed bool
 	status Status
 }
-
-// attempt is the first load after a start.
-type attempt struct {
-	began atomic.Pointer[time.Time] // nil before the Start
-	ended chan struct{}
-}
-
-// left returns how much is left of the wait.
-func (a *attempt) left(most time.Duration) time.Duration {
-	began := a.began.Load()
-	if began == nil {
-		return most
-	}
-	return time.Until(began.Add(most))
-}
-
-// user is one Start that was not stopped yet.
-type user struct{ settings Settings }
 
 // NewSource makes a Source that does nothing yet: it only checks the options, and
 // the files for TLS that they name.
@@ -60,10 +34,9 @@ func NewSource(o Options) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Source{latest: Settings{}.complete(), ended: make(chan struct{})}
-	s.attempt.Store(&attempt{ended: make(chan struct{})})
-	close(s.ended)
+	s := &Source{}
 	s.poller = newPoller(s, o)
+	s.work = background.New(Settings{}.complete(), s.poller.run)
 	return s, nil
 }
 
@@ -72,18 +45,12 @@ func NewSource(o Options) (*Source, error) {
 // returned takes the user back, once; the last one ends the work and waits up
 // to 5 s for the end. Settings must be valid. After Destruct, Start does nothing.
 func (s *Source) Start(settings Settings) (stop func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return func() {}
+	release := s.work.Start(settings.complete())
+	signal(s.poller.asked) // the poller goes by what is in force now
+	return func() {
+		release()
+		signal(s.poller.asked)
 	}
-	u := &user{settings: settings.complete()}
-	s.users = append(s.users, u)
-	s.apply()
-	if len(s.users) == 1 {
-		s.run()
-	}
-	return sync.OnceFunc(func() { s.release(u) })
 }
 
 // Snapshot returns the rules in force: one atomic load. It is nil until any are
@@ -92,7 +59,7 @@ func (s *Source) Snapshot() *Snapshot { return s.snapshot.Load() }
 
 // Trying reports whether nobody can say yet that the rules cannot be loaded: the
 // first load since the start of the Source has not ended, or it was not started.
-func (s *Source) Trying() bool { return s.attempt.Load() != nil }
+func (s *Source) Trying() bool { return s.work.Trying() }
 
 // Await returns the rules in force as Snapshot does. Where none are known and the
 // first load has not ended, it waits until either changes, but no longer than ctx
@@ -102,15 +69,7 @@ func (s *Source) Await(ctx context.Context, most time.Duration) *Snapshot {
 	if known := s.snapshot.Load(); known != nil {
 		return known
 	}
-	if first := s.attempt.Load(); first != nil {
-		timer := time.NewTimer(first.left(most))
-		defer timer.Stop()
-		select {
-		case <-first.ended:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
+	s.work.Await(ctx, most)
 	return s.snapshot.Load()
 }
 
@@ -118,18 +77,22 @@ func (s *Source) Await(ctx context.Context, most time.Duration) *Snapshot {
 // returns ErrNotRunning where nobody has started the Source, and else why the
 // rules could not be loaded, in words that hold nothing of the DSN.
 func (s *Source) Refresh(ctx context.Context) error {
-	s.mu.Lock()
-	if len(s.users) == 0 {
-		s.mu.Unlock()
+	halted := s.work.Halted()
+	select {
+	case <-halted:
 		return ErrNotRunning
+	default:
 	}
 	answer := make(chan error, 1)
+	s.mu.Lock()
 	s.asking = append(s.asking, answer)
 	s.mu.Unlock()
 	signal(s.poller.asked)
 	select {
 	case err := <-answer:
 		return err
+	case <-halted:
+		return ErrNotRunning
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -143,11 +106,11 @@ func (s *Source) Changed() { s.poller.wake() }
 
 // Status returns how the Source fares.
 func (s *Source) Status() Status {
-	snapshot := s.snapshot.Load()
+	snapshot, running := s.snapshot.Load(), s.work.Used()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Running = len(s.users) > 0
+	status.Running = running
 	status.Rules = snapshot.Len()
 	status.Rejected, _ = snapshot.Rejected()
 	if snapshot == nil {
@@ -167,103 +130,14 @@ func (s *Source) Status() Status {
 // Destruct ends the work for all users and waits up to 5 s for the end. The
 // rules stay known.
 func (s *Source) Destruct() error {
-	s.mu.Lock()
-	s.closed = true
-	s.users = nil
-	ended := s.halt()
-	s.mu.Unlock()
-	return await(ended)
-}
-
-// release takes a user back.
-func (s *Source) release(u *user) {
-	s.mu.Lock()
-	s.users = slices.DeleteFunc(s.users, func(other *user) bool { return other == u })
-	s.apply()
-	if len(s.users) > 0 {
-		s.mu.Unlock()
-		return
+	if err := s.work.Stop(); err != nil {
+		return fmt.Errorf("stopping the rule source: %w", err)
 	}
-	ended := s.halt()
-	s.mu.Unlock()
-	_ = await(ended)
-}
-
-// run starts the poller when the run before has ended. The caller holds mu.
-func (s *Source) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	before, ended := s.ended, make(chan struct{})
-	s.cancel, s.ended = cancel, ended
-	first, now := s.attempt.Load(), time.Now()
-	if first == nil { // a run before has ended its own
-		first = &attempt{ended: make(chan struct{})}
-		s.attempt.Store(first)
-	}
-	first.began.Store(&now)
-	go func() {
-		defer close(ended)
-		<-before
-		s.poller.run(ctx, func() { s.tried(first) })
-		s.forget()
-	}()
-}
-
-// tried ends the attempt, once, where it is still the one that is waited for.
-func (s *Source) tried(first *attempt) {
-	if first != nil && s.attempt.CompareAndSwap(first, nil) {
-		close(first.ended)
-	}
-}
-
-// forget drops the settings of a configuration that has gone.
-func (s *Source) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.users) == 0 {
-		s.latest = Settings{}.complete()
-	}
-}
-
-// halt tells the poller to end, and lets everyone go who waits for it. It
-// returns what closes when it has ended. The caller holds mu.
-func (s *Source) halt() chan struct{} {
-	if s.cancel != nil {
-		s.cancel()
-		s.cancel = nil
-	}
-	s.tried(s.attempt.Load())
-	for _, answer := range s.asking {
-		answer <- ErrNotRunning
-	}
-	s.asking = nil
-	return s.ended
-}
-
-func await(ended chan struct{}) error {
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-timer.C:
-		return errors.New("stopping the rule source: it has not ended in time and ends later")
-	}
-}
-
-// apply puts the settings of the newest user in force. The caller holds mu.
-func (s *Source) apply() {
-	if len(s.users) > 0 {
-		s.latest = s.users[len(s.users)-1].settings
-		signal(s.poller.asked)
-	}
+	return nil
 }
 
 // settings returns the settings in force.
-func (s *Source) settings() Settings {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.latest
-}
+func (s *Source) settings() Settings { return s.work.Settings() }
 
 // anyoneAsks reports whether a Refresh waits.
 func (s *Source) anyoneAsks() bool {
@@ -290,7 +164,7 @@ func (s *Source) publishFirst(snapshot *Snapshot) bool {
 	if !s.snapshot.CompareAndSwap(nil, snapshot) {
 		return false
 	}
-	s.tried(s.attempt.Load())
+	s.work.Tried()
 	return true
 }
 

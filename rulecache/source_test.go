@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/caddygate/ratelimit/internal/background"
 	"github.com/caddygate/ratelimit/internal/servertest"
 )
 
@@ -173,7 +174,7 @@ func TestHungStore(t *testing.T) {
 	within(t, 10*time.Second, "the change", func() bool { return rules.capacity("a") == 3 })
 	start := time.Now()
 	rules.stop()
-	require.Less(t, time.Since(start), stopTimeout+time.Second)
+	require.Less(t, time.Since(start), background.StopTimeout+time.Second)
 	close(store.block)
 }
 

@@ -24,7 +24,7 @@ type Handler struct {
 	Rule       *Numbers    `json:"rule,omitempty"`
 	RuleFrom   string      `json:"rule_from,omitempty"`
 	Charge     *Charge     `json:"charge,omitempty"`
-	Ban        *BanTerms `json:"ban,omitempty"`
+	Ban        *BanTerms   `json:"ban,omitempty"`
 	Share      float64     `json:"region_share,omitempty"`
 	Bucket     *Bucket     `json:"bucket,omitempty"`
 	Next       Next        `json:"next"`

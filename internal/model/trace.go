@@ -52,6 +52,9 @@ type Options struct {
 	// Apart has every request ask its buckets apart.
 	Apart bool
 
+	// Monotonic is a trace whose clock is never set back. Default: it is.
+	Monotonic bool
+
 	// Steps is how many requests the trace has. Default: 25.
 	Steps int
 }
@@ -169,7 +172,10 @@ func (w *walk) pause(rule limit.Rule, wait time.Duration) int64 {
 	case 1:
 		return 1 + w.random.Int64N(2000)
 	case 2:
-		return -w.random.Int64N(4_000_000)
+		if back := w.random.Int64N(4_000_000); !w.Monotonic {
+			return -back
+		}
+		return 0
 	case 3, 4:
 		return w.random.Int64N(3 * window)
 	case 5, 6, 7:

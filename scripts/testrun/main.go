@@ -1,4 +1,4 @@
-// Command testrun runs `go test` in folders of modules, one after the other, and tells
+// Command testrun runs `go test` in folders of modules, in all of them at once, and tells
 // how it goes: a line for each package, which tests run while it takes long, the output
 // of what fails, and at the end what the tests left out.
 //
@@ -9,12 +9,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -26,22 +28,27 @@ func main() {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	r := newReport(os.Stdout)
-	failed := false
-	for _, folder := range folders {
-		if err := run(ctx, r, folder, flags); err != nil {
-			fmt.Fprintf(os.Stdout, "FAIL in %s: %v\n", folder, err)
-			failed = true
-		}
+	events := make(chan event)
+	failures := make([]error, len(folders))
+	var modules sync.WaitGroup
+	for i, folder := range folders {
+		modules.Go(func() { failures[i] = run(ctx, events, folder, flags) })
 	}
+	go func() {
+		modules.Wait()
+		close(events)
+	}()
+	r := newReport(os.Stdout)
+	r.follow(events)
 	r.end()
-	if failed {
+	if err := errors.Join(failures...); err != nil {
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 }
 
 // run tests all packages of the module in the folder.
-func run(ctx context.Context, r *report, folder string, flags []string) error {
+func run(ctx context.Context, events chan<- event, folder string, flags []string) error {
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, flags, []string{"./..."})...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
@@ -52,18 +59,15 @@ func run(ctx context.Context, r *report, folder string, flags []string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the tests: %w", err)
 	}
-	lines := make(chan event)
-	go read(out, lines)
-	r.follow(lines)
+	read(out, events)
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("testing: %w", err)
+		return fmt.Errorf("testing the module in %s: %w", folder, err)
 	}
 	return nil
 }
 
 // read passes on the events until the output ends.
 func read(out io.Reader, events chan<- event) {
-	defer close(events)
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadBytes('\n')
