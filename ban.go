@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
 
 	"github.com/caddygate/ratelimit/internal/adminapi"
 	"github.com/caddygate/ratelimit/internal/block"
@@ -45,6 +46,14 @@ func (h *Handler) banTime() (time.Duration, error) {
 	}
 	h.warnOfBans()
 	return length.Truncate(time.Millisecond), nil
+}
+
+// warnOfBans tells of a ban that others than the tenant may begin.
+func (h *Handler) warnOfBans() {
+	if tenant := h.identity.tenant.template; h.Guest != guestIP && !strings.Contains(tenant, "{http.auth.") && !h.identity.tenant.address {
+		h.logger.Warn("nothing checks the tenant, so whoever knows its name could have it banned: limit by the address and the name together, or authenticate first",
+			zap.String("tenant", tenant))
+	}
 }
 
 // parseBan reads `ban <duration> [403|429]`.
