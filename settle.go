@@ -144,9 +144,13 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 // writerOnly hides ReadFrom.
 type writerOnly struct{ io.Writer }
 
-// begin notes that the answer's header goes out.
+// begin notes that the answer's header goes out. Caddy's reverse_proxy writes 499 where
+// the client has left: that is no answer, and costs at the end what was taken.
 func (a *answer) begin(status int) {
 	a.status = status
+	if status == statusClientClosedRequest {
+		return
+	}
 	header := a.Header()
 	for i := range a.bills {
 		b := &a.bills[i]
@@ -240,13 +244,14 @@ func (a *answer) end(err error, panicked bool) {
 			if failed, found := errors.AsType[caddyhttp.HandlerError](err); found && failed.StatusCode != 0 {
 				a.status = failed.StatusCode
 			}
-			unseen = a.status == statusClientClosedRequest || a.request.Context().Err() != nil
+			unseen = a.request.Context().Err() != nil
 		case panicked, a.request.Context().Err() != nil:
 			unseen = true
 		default:
 			a.status = http.StatusOK
 		}
 	}
+	unseen = unseen || a.status == statusClientClosedRequest
 	for i := range a.bills {
 		if b := &a.bills[i]; !b.settled {
 			a.settle(b, a.atEnd(b, unseen), true)

@@ -3,6 +3,7 @@ package cases_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -99,11 +100,15 @@ func TestGuessAndCancel(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t)
 	var guesses sync.Map
-	s := newService(t, func(_ http.ResponseWriter, r *http.Request) {
-		if cancel, found := guesses.Load(r.Header.Get("X-Guess")); found {
-			cancel.(context.CancelFunc)()
+	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
+		cancel, found := guesses.Load(r.Header.Get("X-Guess"))
+		if !found {
+			return
 		}
-		<-r.Context().Done()
+		_, _ = io.ReadFull(r.Body, make([]byte, len("password")))
+		cancel.(context.CancelFunc)()
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusUnauthorized)
 	})
 	g := gateway.Start(t, charging(redis.URL(), "limit 5/15m\ncharge status 401\nban 1h 403", s))
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -115,12 +120,17 @@ func TestGuessAndCancel(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			guesses.Store(strconv.Itoa(i), cancel)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.Addr, strings.NewReader("password"))
+			body, password := io.Pipe() // it goes on until the reset
+			go func() {
+				_, _ = io.WriteString(password, "password")
+				<-ctx.Done()
+				_ = password.Close()
+			}()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.Addr, body)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			req.ContentLength = -1 // the body ends with the stream, which the reset cuts
 			req.Header = http.Header{"X-Api-Key": {"t"}, "X-Guess": {strconv.Itoa(i)}}
 			if res, err := transport.RoundTrip(req); err == nil {
 				res.Body.Close()
