@@ -106,6 +106,10 @@ func waited(t testing.TB, l *Limiter, timeout, d time.Duration) (n int) {
 // requests wait than probe.
 func TestW2HalfOpen(t *testing.T) {
 	t.Parallel()
+	d := 3 * time.Second
+	if servertest.Thorough(t, "10 s of silence instead of 3 s") {
+		d = 10 * time.Second
+	}
 	for name, test := range map[string]struct {
 		options Options
 		timeout time.Duration
@@ -118,7 +122,6 @@ func TestW2HalfOpen(t *testing.T) {
 			p := throughProxy(t, test.options)
 			take(t, p, rule(t, 1_000_000, 1))
 			p.proxy.Set(t, servertest.Fault{Silent: true})
-			const d = 3 * time.Second
 			open := p.client.options.Breaker.Open
 			n := waited(t, p.Limiter, test.timeout, d)
 			t.Logf("%d waited", n)
@@ -184,6 +187,10 @@ func TestW3SilenceAtADistance(t *testing.T) {
 // attempts to connect.
 func TestW4Storm(t *testing.T) {
 	t.Parallel()
+	d := 2 * time.Second
+	if servertest.Thorough(t, "10 s of late answers instead of 2 s") {
+		d = 10 * time.Second
+	}
 	p := throughProxy(t, Options{Breaker: Breaker{Failures: 5, Open: 200 * time.Millisecond}})
 	r := rule(t, 1_000_000, 1)
 	take(t, p, r)
@@ -193,7 +200,7 @@ func TestW4Storm(t *testing.T) {
 		return p.client.Status().Breaker == "open"
 	}, 10*time.Second, time.Millisecond)
 	before, began := p.proxy.Accepted(), time.Now()
-	for time.Since(began) < 2*time.Second {
+	for time.Since(began) < d {
 		_, _ = soon(p, r) // on a busy machine an answer may have come before anybody looks
 		time.Sleep(time.Millisecond)
 	}
