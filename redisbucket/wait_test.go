@@ -135,7 +135,7 @@ func (b *bench) ask(t testing.TB, q question, req limit.Request) limit.Decision 
 	}
 	replace("call('TIME')", fmt.Sprintf("{'%d', '%d'}", q.at.Unix(), q.at.Nanosecond()/1000))
 	if q.longWay {
-		replace("good, held = kind == 1 and n > 0, nil", "good, held = false, nil")
+		replace("good, held, settled = kind == 1 and n > 0, nil, false", "good, held, settled = false, nil, false")
 	}
 	batch := batchOf(b.prefix, &req)
 	command := redis.NewRawCmd(t.Context(), batch.command("eval", text)...)
