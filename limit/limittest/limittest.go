@@ -115,6 +115,7 @@ type subject struct {
 	Fixture
 	algorithm limit.Algorithm
 	drained   time.Time // when drain was last called
+	asked     time.Time // when take was
 }
 
 // drift is the fixture's or, on a machine that is busier than that allows for, the
@@ -139,6 +140,7 @@ func (s *subject) bucket(t testing.TB, route string, capacity int64, refill floa
 func (s *subject) take(t testing.TB, cost, count int64, buckets ...limit.Bucket) limit.Decision {
 	t.Helper()
 	request := limit.Request{Buckets: buckets, Cost: cost, Count: count}
+	s.asked = time.Now()
 	d, err := s.Limiter.Take(context.Background(), request)
 	require.NoError(t, err)
 	s.check(t, request, d)
