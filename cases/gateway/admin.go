@@ -83,7 +83,7 @@ func (g *Process) Warns(caddyfile string) string {
 func (g *Process) AdminGet(path string) string {
 	g.t.Helper()
 	var res *http.Response
-	Eventually(g.t, 10*time.Second, "the admin API answers, which a reload replaces", func() (ok bool) {
+	Eventually(g.t, time.Minute, "the admin API answers, which a reload replaces", func() (ok bool) {
 		var err error
 		res, err = AdminClient.Get("http://" + g.Admin + path)
 		return err == nil
@@ -101,7 +101,7 @@ func (g *Process) AdminCall(method, path string) (status int, header http.Header
 	req, err := http.NewRequest(method, "http://"+g.Admin+path, http.NoBody)
 	require.NoError(g.t, err)
 	var res *http.Response
-	Eventually(g.t, 10*time.Second, "the admin API answers, which a reload replaces", func() bool {
+	Eventually(g.t, time.Minute, "the admin API answers, which a reload replaces", func() bool {
 		res, err = AdminClient.Do(req)
 		return err == nil
 	})
@@ -117,7 +117,7 @@ func (g *Process) Asked(method, path string) (answer map[string]any) {
 	var status int
 	var header http.Header
 	var body string
-	Eventually(g.t, 10*time.Second, "the config runs, which serves a moment before", func() bool {
+	Eventually(g.t, time.Minute, "the config runs, which serves a moment before", func() bool {
 		status, header, body = g.AdminCall(method, path)
 		return status != http.StatusNotFound
 	})

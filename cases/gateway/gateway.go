@@ -127,7 +127,7 @@ func (g *Process) Stop() {
 	_ = g.Cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-g.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		g.Kill()
 		g.t.Errorf("the gateway did not stop:\n%s", g.Log())
 	}
@@ -143,7 +143,7 @@ func (g *Process) Kill() {
 
 func (g *Process) Await() {
 	g.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		conn, err := net.Dial("tcp", g.Addr)
 		if err == nil {

@@ -36,7 +36,7 @@ func (g *Process) AccessLog() (groups []map[string]any) {
 // Outcomes are those of the access log, in order.
 func (g *Process) Outcomes(n int) (words []any) {
 	g.t.Helper()
-	Eventually(g.t, 10*time.Second, "the access log is written", func() bool { return len(g.AccessLog()) >= n })
+	Eventually(g.t, time.Minute, "the access log is written", func() bool { return len(g.AccessLog()) >= n })
 	for _, group := range g.AccessLog() {
 		words = append(words, group["outcome"])
 	}

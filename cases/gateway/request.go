@@ -111,7 +111,7 @@ func (g *Process) As(name, value string) Reply {
 // servers of the old config.
 func (g *Process) AfterReload(header http.Header) (r Reply) {
 	g.t.Helper()
-	Eventually(g.t, 10*time.Second, "an answer after the reload", func() (ok bool) {
+	Eventually(g.t, time.Minute, "an answer after the reload", func() (ok bool) {
 		var err error
 		r, err = g.Try(http.MethodGet, "/", header)
 		return err == nil
