@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -32,22 +33,39 @@ func find(t testing.TB, binary, debianPackage string, places ...string) string {
 	return ""
 }
 
-// FreeAddr returns a loopback address whose port was free a moment ago. It is
-// not one of those that the system gives to outgoing connections, so that none
-// takes it before the server does.
+// FreeAddr returns a loopback address whose port was free a moment ago, and which no
+// other call gets until the test ends: Caddy shares ports, so two gateways on one would
+// answer each other's requests. It is not one of those that the system gives to
+// outgoing connections, so that none takes it before the server does.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	const first, last = 10_000, 32_000
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))
-		listener, err := net.Listen("tcp", addr)
-		if err == nil {
+		port := first + rand.IntN(last-first)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if listener, err := net.Listen("tcp", addr); err == nil {
 			listener.Close()
-			return addr
+			if reserve(t, port) {
+				return addr
+			}
 		}
 	}
 	t.Fatal("finding a free port: none of a thousand is")
 	return ""
+}
+
+// reserve keeps a port from the calls of FreeAddr in all processes until the test ends.
+// Only Linux has names that nothing has to clean up after a process that was killed.
+func reserve(t testing.TB, port int) bool {
+	if runtime.GOOS != "linux" {
+		return true
+	}
+	held, err := net.Listen("unix", fmt.Sprintf("@github.com/caddygate/ratelimit/port/%d", port))
+	if err != nil {
+		return false
+	}
+	t.Cleanup(func() { held.Close() })
+	return true
 }
 
 // process is a server that can be stopped the hard way and started again.

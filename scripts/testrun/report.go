@@ -82,6 +82,7 @@ func (r *report) add(e event) {
 func (r *report) done(name string, e event) {
 	if e.Action == "fail" {
 		r.tell("%s", strings.TrimRight(strings.Join(r.output[name], ""), "\n"))
+		r.unended(e)
 	}
 	if e.Test != "" && e.Action == "pass" {
 		r.passed++
@@ -94,6 +95,21 @@ func (r *report) done(name string, e event) {
 	}
 	delete(r.running, name)
 	delete(r.output, name)
+}
+
+// unended tells of the tests that a package took along when its process ended: a panic
+// of another goroutine, a signal and an exit stand in the output of whichever ran.
+func (r *report) unended(e event) {
+	if e.Test != "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.output)) {
+		if strings.HasPrefix(name, e.Package+" ") {
+			r.tell("did not end: %s", strings.TrimRight(strings.Join(r.output[name], ""), "\n"))
+			delete(r.output, name)
+			delete(r.running, name)
+		}
+	}
 }
 
 // wait tells what runs for longest.
