@@ -233,7 +233,7 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 }
 
 // note replaces what is known of a bucket, unless that is newer or says more: the
-// refusal of a smaller cost stays, with the wait for the larger one. An answer that
+// refusal of a smaller cost stays, as it refuses the larger one, too. An answer that
 // there is enough is noted where another bucket refuses, and where it ends a
 // refusal, even one of more: a token less makes that one's wait too short.
 func note(held *hold[memo], key storeKey, told memo, needed bool) {
@@ -241,9 +241,7 @@ func note(held *hold[memo], key storeKey, told memo, needed bool) {
 	switch {
 	case old == nil && needed:
 		held.Put(key, told, told.replied)
-	case old == nil, old.isSince(told.sent):
-	case told.until != longAgo && old.refusesLess(&told):
-		old.larger = charge{cost: told.cost, retryAt: told.retryAt}
+	case old == nil, old.isSince(told.sent), told.until != longAgo && old.refusesLess(&told):
 	case needed, old.until != longAgo:
 		*old = told
 	case told.replied >= old.FullAt():
