@@ -75,12 +75,12 @@ func TestKeep(t *testing.T) {
 		h := newHand(rule, 0)
 		h.call = c.stored
 		held := p.Store.entries.Lock(key)
-		held.Put(&key, h, 0)
+		held.Put(key, h, 0)
 		held.Unlock()
 		p.keep(key, mine)
 		held = p.Store.entries.Lock(key)
-		require.Equal(t, c.want, held.Get(&key).tokens)
-		held.Delete(&key)
+		require.Equal(t, c.want, held.Get(key).tokens)
+		held.Delete(key)
 		held.Unlock()
 		p.keep(key, mine)
 	}

@@ -53,7 +53,7 @@ func Parts(bucket limit.Bucket) []limit.Bucket {
 func (s *store[V]) peek(key storeKey) (value V, found bool) {
 	held := s.entries.Lock(key)
 	defer held.Unlock()
-	if known := held.Get(&key); known != nil {
+	if known := held.Get(key); known != nil {
 		return *known, true
 	}
 	return value, false

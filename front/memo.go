@@ -26,12 +26,8 @@ type memo struct {
 	retryAfter time.Duration
 	freeAt     int64 // when a ban is over; longAgo: there is none
 
-	larger charge  // another cost that was refused as well
 	flight *flight // who asks now that until is over; it may have ended
 }
-
-// charge is a cost and when it can be had.
-type charge struct{ cost, retryAt int64 }
 
 // settledSpan is how long a refusal is believed of a bucket whose requests may give
 // back what they took.
@@ -109,7 +105,7 @@ func (m *memo) refusesLess(now *memo) bool {
 // tells reports whether the bucket's state is known well enough to be told, and
 // the wait for cost: of a window only what an answer said.
 func (m *memo) tells(cost, now int64) bool {
-	known := cost <= m.cost || cost == m.larger.cost || cost > m.rule.Capacity || m.rule.Algorithm <= limit.TokenBucket
+	known := cost <= m.cost || cost > m.rule.Capacity || m.rule.Algorithm <= limit.TokenBucket
 	return known && now < m.sent+memorySpan
 }
 
@@ -149,8 +145,6 @@ func (m *memo) wait(cost, now int64) time.Duration {
 		return 0
 	case cost <= there:
 		return atLeastMilli(m.retryAt - now)
-	case cost == m.larger.cost:
-		return atLeastMilli(m.larger.retryAt - now)
 	}
 	missing := math.Ceil(float64(cost-there) / m.rule.Refill * 1000)
 	return atLeastMilli(min(m.retryAt+int64(missing)*int64(time.Millisecond), m.fullAt) - now)

@@ -113,7 +113,7 @@ func (m *Memory) forget(key limit.Key) {
 	forgotten := m.Store.key(key)
 	held := m.Store.entries.Lock(forgotten)
 	defer held.Unlock()
-	held.Put(&forgotten, memo{sent: now, until: longAgo}, now)
+	held.Put(forgotten, memo{sent: now, until: longAgo}, now)
 }
 
 // lead asks for all who wait for the flight.
@@ -167,7 +167,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 	var found recollection
 	all := true
 	for i := range keys {
-		seen := held.Get(&keys[i])
+		seen := held.Get(keys[i])
 		current := seen.holds(&req.Buckets[i].Rule, arrived)
 		found.known = found.known || seen != nil
 		found.refuses = found.refuses || current && seen.refuses(req.CostOf(i), arrived)
@@ -187,7 +187,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 // refusal that has run out now wait for, or none.
 func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64) (f *flight, leads bool) {
 	for i := range keys {
-		seen := held.Get(&keys[i])
+		seen := held.Get(keys[i])
 		if !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
 			continue
 		}
@@ -208,9 +208,9 @@ func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64)
 // refusal is the answer from what is known of all buckets.
 func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) limit.Decision {
 	now := m.Store.elapsed(m.Clock)
-	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(&keys[0]).state(req.CostOf(0), now)}
+	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(keys[0]).state(req.CostOf(0), now)}
 	for i := range keys[1:] {
-		decision.Rest = append(decision.Rest, held.Get(&keys[i+1]).state(req.CostOf(i+1), now))
+		decision.Rest = append(decision.Rest, held.Get(keys[i+1]).state(req.CostOf(i+1), now))
 	}
 	return decision
 }
@@ -228,22 +228,20 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 		told := newMemo(&req.Buckets[i], req.CostOf(i), decision.At(i))
 		told.sent, told.replied = sent, now
 		told.date(believed(&req.Buckets[i], decision.Granted, decision.At(i)))
-		note(&held, &keys[i], told, short)
+		note(&held, keys[i], told, short)
 	}
 }
 
 // note replaces what is known of a bucket, unless that is newer or says more: the
-// refusal of a smaller cost stays, with the wait for the larger one. An answer that
+// refusal of a smaller cost stays, as it refuses the larger one, too. An answer that
 // there is enough is noted where another bucket refuses, and where it ends a
 // refusal, even one of more: a token less makes that one's wait too short.
-func note(held *hold[memo], key *storeKey, told memo, needed bool) {
+func note(held *hold[memo], key storeKey, told memo, needed bool) {
 	old := held.Get(key)
 	switch {
 	case old == nil && needed:
 		held.Put(key, told, told.replied)
-	case old == nil, old.isSince(told.sent):
-	case told.until != longAgo && old.refusesLess(&told):
-		old.larger = charge{cost: told.cost, retryAt: told.retryAt}
+	case old == nil, old.isSince(told.sent), told.until != longAgo && old.refusesLess(&told):
 	case needed, old.until != longAgo:
 		*old = told
 	case told.replied >= old.FullAt():

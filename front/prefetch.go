@@ -86,7 +86,7 @@ func (p *Prefetch) Reset(ctx context.Context, key limit.Key) error {
 	dropped := p.Store.key(key)
 	held := p.Store.entries.Lock(dropped)
 	defer held.Unlock()
-	held.Delete(&dropped)
+	held.Delete(dropped)
 	return err
 }
 
@@ -113,9 +113,9 @@ func (p *Prefetch) turn(key storeKey, rule *limit.Rule) turn {
 	now := p.Store.elapsed(p.Clock)
 	held := p.Store.entries.Lock(key)
 	defer held.Unlock()
-	h := held.Get(&key)
+	h := held.Get(key)
 	if h == nil || h.rule != *rule {
-		held.Put(&key, newHand(*rule, now), now)
+		held.Put(key, newHand(*rule, now), now)
 		return turn{}
 	}
 	h.demand.count(now)
@@ -145,7 +145,7 @@ func (p *Prefetch) pass(ctx context.Context, req *limit.Request, key storeKey, h
 	now := p.Store.elapsed(p.Clock)
 	held := p.Store.entries.Lock(key)
 	defer held.Unlock()
-	if h := held.Get(&key); h != nil && h.rule == req.Buckets[0].Rule {
+	if h := held.Get(key); h != nil && h.rule == req.Buckets[0].Rule {
 		h.told = answer{state: decision.First, at: now}
 	}
 	return decision, nil
@@ -194,7 +194,7 @@ func (p *Prefetch) settle(key storeKey, c *call, got batch) {
 	held := p.Store.entries.Lock(key)
 	defer held.Unlock()
 	over := c.finish(got)
-	h := held.Get(&key)
+	h := held.Get(key)
 	if h == nil || h.call != c || !got.answered {
 		return
 	}
@@ -220,7 +220,7 @@ func (p *Prefetch) join(ctx context.Context, req limit.Request, key storeKey, c 
 func (p *Prefetch) keep(key storeKey, c *call) {
 	held := p.Store.entries.Lock(key)
 	defer held.Unlock()
-	if h := held.Get(&key); h != nil && h.call == c {
+	if h := held.Get(key); h != nil && h.call == c {
 		h.tokens++
 	}
 }

@@ -15,7 +15,7 @@ const DefaultBound = bounded.DefaultBound
 // store is what a layer knows of buckets, by the fingerprint of their keys. It
 // outlives the layers that work on it, and so holds no logger, context or clock.
 type store[V bounded.Value] struct {
-	entries *bounded.Map[bounded.Fingerprint, V]
+	entries *bounded.Map[V]
 	prints  bounded.Fingerprints
 	bounds  bounded.Bounds
 
@@ -25,8 +25,8 @@ type store[V bounded.Value] struct {
 }
 
 type (
-	storeKey              = bounded.Hashed[bounded.Fingerprint]
-	hold[V bounded.Value] = bounded.Held[bounded.Fingerprint, V]
+	storeKey              = bounded.Fingerprint
+	hold[V bounded.Value] = bounded.Held[V]
 )
 
 // longAgo is before all times in a store.
@@ -34,7 +34,7 @@ const longAgo int64 = math.MinInt64
 
 func newStore[V bounded.Value]() store[V] {
 	return store[V]{
-		entries: bounded.New[bounded.Fingerprint, V](bounded.Options[bounded.Fingerprint]{Hash: bounded.Fingerprint.Half}),
+		entries: bounded.New[V](0),
 		prints:  bounded.NewFingerprints(),
 		epoch:   time.Now(),
 	}
@@ -60,7 +60,7 @@ func (s *store[V]) Destruct() error { return nil }
 // key is what the store knows a bucket by.
 func (s *store[V]) key(key limit.Key) storeKey {
 	var room limit.KeyRoom
-	return s.entries.Hash(s.prints.Of(key.Append(room[:0])))
+	return s.prints.Of(key.Append(room[:0]))
 }
 
 // elapsed returns the time since the epoch by a layer's clock; nil is time.Now.

@@ -53,18 +53,17 @@ func (b *ban) rest(now int64) time.Duration {
 }
 
 // put stores a ban, which is worth its memory until it and the second balance are over.
-func (s *Store) put(held *heldBans, key *hashedBan, b ban, now int64) {
+func (s *Store) put(held *heldBans, name fingerprint, b ban, now int64) {
 	if b.fullAt = b.until; b.taken {
 		b.fullAt = max(b.until, b.left.fullAt)
 	}
-	held.Put(key, b, now)
+	held.Put(name, b, now)
 	for last := s.lastBan.Load(); b.until > last && !s.lastBan.CompareAndSwap(last, b.until); last = s.lastBan.Load() {
 	}
 }
 
 type (
-	heldBans  = bounded.Held[fingerprint, ban]
-	hashedBan = bounded.Hashed[fingerprint]
+	heldBans = bounded.Held[ban]
 )
 
 // mayBan reports whether anyone may be banned, or may be from now on.
@@ -83,28 +82,28 @@ func (l *Limiter) mayBan(req *limit.Request) bool {
 // KeepOut notes a ban that another has begun, for so long from now on. It holds
 // whatever this limiter is asked about the bucket.
 func (l *Limiter) KeepOut(key limit.Key, rest time.Duration) {
-	hashed := l.store.bans.Hash(l.store.fingerprint(key))
-	held := l.store.bans.Lock(hashed)
+	name := l.store.fingerprint(key)
+	held := l.store.bans.Lock(name)
 	defer held.Unlock()
 	now := floorTo(l.elapsed(), time.Millisecond)
-	b := found(held.Get(&hashed))
+	b := found(held.Get(name))
 	b.until = now + rest.Milliseconds()
-	l.store.put(&held, &hashed, b, now)
+	l.store.put(&held, name, b, now)
 }
 
 // takeUnlessBanned decides where somebody may be banned: all bans are looked at, and
 // then the buckets, while nobody else begins or ends one.
 func (l *Limiter) takeUnlessBanned(req *limit.Request) limit.Decision {
-	keys := make([]hashedBan, len(req.Buckets))
+	keys := make([]fingerprint, len(req.Buckets))
 	for i := range keys {
-		keys[i] = l.store.bans.Hash(l.store.fingerprint(req.Buckets[i].Key))
+		keys[i] = l.store.fingerprint(req.Buckets[i].Key)
 	}
 	held := l.store.bans.Lock(keys...)
 	defer held.Unlock()
 	now := floorTo(l.elapsed(), time.Millisecond)
 	asked, out := *req, false
 	for i := range keys {
-		known := held.Get(&keys[i])
+		known := held.Get(keys[i])
 		out = out || known != nil && known.until > now
 	}
 	if out {
@@ -115,10 +114,10 @@ func (l *Limiter) takeUnlessBanned(req *limit.Request) limit.Decision {
 		decision.Granted = 0
 	}
 	for i := range keys {
-		state, b := decision.At(i), found(held.Get(&keys[i]))
+		state, b := decision.At(i), found(held.Get(keys[i]))
 		refused := decision.Granted == 0 && !out && req.Count > 0 && state.RetryAfter > 0
 		if refused && b.refuse(&req.Buckets[i], req.CostOf(i), &state, now) {
-			l.store.put(&held, &keys[i], b, now)
+			l.store.put(&held, keys[i], b, now)
 		}
 		b.tell(&state, now)
 		decision.Set(i, state)
@@ -170,11 +169,11 @@ func (l *Limiter) settleBan(s *limit.Settlement) (begun time.Duration) {
 	if s.Bucket.Ban <= 0 || !s.Bucket.Settles || s.Spent <= 0 {
 		return 0
 	}
-	key := l.store.bans.Hash(l.store.fingerprint(s.Bucket.Key))
+	key := l.store.fingerprint(s.Bucket.Key)
 	held := l.store.bans.Lock(key)
 	defer held.Unlock()
 	now := floorTo(l.elapsed(), time.Millisecond)
-	b := found(held.Get(&key))
+	b := found(held.Get(key))
 	rule := &s.Bucket.Rule
 	b.left.tokens = max(-float64(rule.Capacity), b.balance(rule, now)-float64(s.Spent))
 	b.left.stamp, b.taken = now, true
@@ -182,7 +181,7 @@ func (l *Limiter) settleBan(s *limit.Settlement) (begun time.Duration) {
 	if b.left.tokens < float64(max(1, s.Bucket.Cost))-tokenSlack {
 		begun = b.begin(s.Bucket.Ban, now)
 	}
-	l.store.put(&held, &key, b, now)
+	l.store.put(&held, key, b, now)
 	return begun
 }
 

@@ -101,16 +101,15 @@ func (l *Limiter) Reset(_ context.Context, key limit.Key) error {
 	return nil
 }
 
-func forget[S bounded.Value](in *bounded.Map[fingerprint, S], name fingerprint) {
-	key := in.Hash(name)
-	held := in.Lock(key)
+func forget[S bounded.Value](in *bounded.Map[S], name fingerprint) {
+	held := in.Lock(name)
 	defer held.Unlock()
-	held.Delete(&key)
+	held.Delete(name)
 }
 
 // takeOne decides for one bucket: what takeAll does, without allocating.
 func takeOne[S state[S]](l *Limiter, in *states[S], req *limit.Request) limit.Decision {
-	key := in.Hash(l.store.fingerprint(req.Buckets[0].Key))
+	key := l.store.fingerprint(req.Buckets[0].Key)
 	held := in.Lock(key)
 	defer held.Unlock()
 	t := newTurn[S](key, ask{cost: req.CostOf(0), count: req.Count, elapsed: l.elapsed()}, &req.Buckets[0].Rule)
@@ -120,7 +119,7 @@ func takeOne[S state[S]](l *Limiter, in *states[S], req *limit.Request) limit.De
 
 // settleOne settles in a bucket of one algorithm, and returns what it has no room for.
 func settleOne[S state[S]](l *Limiter, in *states[S], s *limit.Settlement) (cut int64) {
-	key := in.Hash(l.store.fingerprint(s.Bucket.Key))
+	key := l.store.fingerprint(s.Bucket.Key)
 	held := in.Lock(key)
 	defer held.Unlock()
 	elapsed := l.elapsed()

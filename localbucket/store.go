@@ -20,7 +20,7 @@ type Store struct {
 	levels   *states[level]
 	logs     *states[log]
 	counters *states[counter]
-	bans     *bounded.Map[fingerprint, ban]
+	bans     *bounded.Map[ban]
 	lastBan  atomic.Int64 // when the last ban is over, in ms; never: there was none
 	prints   bounded.Fingerprints
 	bounds   bounded.Bounds
@@ -33,10 +33,10 @@ type Store struct {
 // NewStore returns an empty store.
 func NewStore() *Store {
 	s := &Store{
-		levels:   bounded.New[fingerprint, level](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
-		logs:     bounded.New[fingerprint, log](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
-		counters: bounded.New[fingerprint, counter](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
-		bans:     bounded.New[fingerprint, ban](bounded.Options[fingerprint]{Hash: fingerprint.Half}),
+		levels:   bounded.New[level](0),
+		logs:     bounded.New[log](0),
+		counters: bounded.New[counter](0),
+		bans:     bounded.New[ban](0),
 		prints:   bounded.NewFingerprints(),
 		epoch:    time.Now(),
 	}

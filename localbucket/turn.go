@@ -38,9 +38,8 @@ type state[S any] interface {
 }
 
 type (
-	states[S state[S]]    = bounded.Map[fingerprint, S]
-	heldState[S state[S]] = bounded.Held[fingerprint, S]
-	hashedKey             = bounded.Hashed[fingerprint]
+	states[S state[S]]    = bounded.Map[S]
+	heldState[S state[S]] = bounded.Held[S]
 )
 
 // ask is what a request wants of each of its buckets, and when.
@@ -54,14 +53,14 @@ type ask struct {
 type turn[S state[S]] struct {
 	ask
 	now     int64 // in the unit of the algorithm
-	key     hashedKey
+	key     fingerprint
 	rule    *limit.Rule
 	stored  *S // nil where nothing is stored; good until the next Put
 	current S  // what that is under today's rule
 }
 
 // newTurn returns the turn of the bucket under key.
-func newTurn[S state[S]](key hashedKey, a ask, rule *limit.Rule) turn[S] {
+func newTurn[S state[S]](key fingerprint, a ask, rule *limit.Rule) turn[S] {
 	t := turn[S]{ask: a, key: key, rule: rule}
 	t.now = floorTo(a.elapsed, t.current.unit())
 	return t
@@ -78,7 +77,7 @@ func floorTo(elapsed, unit time.Duration) int64 {
 
 // read finds the bucket and returns how many units it can give.
 func (t *turn[S]) read(held *heldState[S]) (units int64) {
-	t.stored = held.Get(&t.key)
+	t.stored = held.Get(t.key)
 	if t.stored == nil {
 		t.current = t.current.fresh(t.rule, t.now)
 	} else {
@@ -117,7 +116,7 @@ func (t *turn[S]) keep(held *heldState[S], after limit.State) {
 		*t.stored = t.current
 		return
 	}
-	held.Put(&t.key, t.current, t.now)
+	held.Put(t.key, t.current, t.now)
 }
 
 // refuse leaves a stored bucket as it is, except that one which a slower rule makes

@@ -22,28 +22,27 @@ func (t *heldTurn[S]) read() (units int64) {
 
 // settle finds the bucket anew, because the turns before may have moved it.
 func (t *heldTurn[S]) settle(granted int64) limit.State {
-	t.stored = t.held.Get(&t.key)
+	t.stored = t.held.Get(t.key)
 	return t.turn.settle(t.held, granted)
 }
 
 // group is those buckets of a request that are under one algorithm, locked.
 type group[S state[S]] struct {
-	in   *states[S]
 	held heldState[S]
 }
 
 // lockGroup locks those buckets of a request that are under an algorithm.
 func lockGroup[S state[S]](in *states[S], req *limit.Request, names []fingerprint, algorithm limit.Algorithm) *group[S] {
-	var keys []hashedKey
+	var keys []fingerprint
 	for i := range req.Buckets {
 		if algorithmOf(&req.Buckets[i]) == algorithm {
-			keys = append(keys, in.Hash(names[i]))
+			keys = append(keys, names[i])
 		}
 	}
 	if keys == nil {
 		return nil
 	}
-	return &group[S]{in: in, held: in.Lock(keys...)}
+	return &group[S]{held: in.Lock(keys...)}
 }
 
 func (g *group[S]) unlock() {
@@ -54,7 +53,7 @@ func (g *group[S]) unlock() {
 
 // turn is the turn of one of the buckets.
 func (g *group[S]) turn(a ask, bucket *limit.Bucket, name fingerprint) party {
-	return &heldTurn[S]{turn: newTurn[S](g.in.Hash(name), a, &bucket.Rule), held: &g.held}
+	return &heldTurn[S]{turn: newTurn[S](name, a, &bucket.Rule), held: &g.held}
 }
 
 // takeAll reads every bucket, and then takes the same from each, or nothing. The

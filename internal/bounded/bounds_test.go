@@ -30,6 +30,6 @@ func TestFingerprints(t *testing.T) {
 	require.Equal(t, a, prints.Of([]byte("a")))
 	require.NotEqual(t, a, b)
 	require.NotEqual(t, a, others.Of([]byte("a")))
-	require.NotEqual(t, a.Half(), b.Half())
+	require.NotEqual(t, a.hash(), b.hash())
 	require.NotEqual(t, a[0], a[1], "the halves have seeds of their own")
 }

@@ -8,10 +8,11 @@ import "hash/maphash"
 // by chance two of a million do so about once in 10²⁶ processes.
 type Fingerprint [2]uint64
 
-// Half is enough of f to spread fingerprints by: it fits Options.Hash.
-func (f Fingerprint) Half() uint64 { return f[0] }
+// hash is enough of f to spread fingerprints by.
+func (f Fingerprint) hash() uint64 { return f[0] }
 
-// Fingerprints makes the fingerprints of one Map. Make one with NewFingerprints.
+// Fingerprints makes the fingerprints of the keys of one Map, or of several that are
+// asked together. Make one with NewFingerprints.
 type Fingerprints struct {
 	seeds [2]maphash.Seed
 }

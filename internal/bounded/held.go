@@ -2,32 +2,31 @@ package bounded
 
 // Held is a hold on the keys given to Map.Lock. Its calls are for these keys
 // only, and for one goroutine.
-type Held[K comparable, V Value] struct {
-	of    *Map[K, V]
-	table *table[K, V]
+type Held[V Value] struct {
+	table *table[V]
 
 	// What is locked: one shard, or if that is nil, several.
-	only *shard[K, V]
+	only *shard[V]
 	set  *shardSet
 }
 
-func (h *Held[K, V]) lock(keys []Hashed[K]) {
+func (h *Held[V]) lock(keys []Fingerprint) {
 	if len(keys) == 1 {
-		h.only = h.table.shard(keys[0].hash)
+		h.only = h.table.shard(keys[0].hash())
 		h.only.mu.Lock()
 		return
 	}
 	h.set = new(shardSet)
 	for i := range keys {
-		h.set.add(h.table.place(keys[i].hash))
+		h.set.add(h.table.place(keys[i].hash()))
 	}
 	h.table.lock(h.set)
 }
 
 // Get returns the value of key, which may be changed in place, or nil. It is
 // good until the next Put, Delete or Unlock.
-func (h *Held[K, V]) Get(key *Hashed[K]) *V {
-	s := h.table.shard(key.hash)
+func (h *Held[V]) Get(key Fingerprint) *V {
+	s := h.table.shard(key.hash())
 	if at := s.find(key); at >= 0 {
 		return &s.entries[at].value
 	}
@@ -39,28 +38,28 @@ func (h *Held[K, V]) Get(key *Hashed[K]) *V {
 // that the map shrinks with what is live, and one more where there is no room.
 // Where the values weigh too much it drops others until they do not; a value
 // that is heavier than the bound is left alone in the map.
-func (h *Held[K, V]) Put(key *Hashed[K], value V, now int64) {
-	s := h.table.shard(key.hash)
+func (h *Held[V]) Put(key Fingerprint, value V, now int64) {
+	s := h.table.shard(key.hash())
 	if at := s.find(key); at >= 0 {
 		s.set(at, value)
 	} else {
 		s.dropFull(now)
 		s.makeRoom(int(h.table.most.Load()))
-		s.insert(key.hash, h.of.clone(key.Key), value)
+		s.insert(key.hash(), key, value)
 	}
-	h.lighten(key)
+	h.lighten(&key)
 }
 
 // Delete removes key, if it is there.
-func (h *Held[K, V]) Delete(key *Hashed[K]) {
-	s := h.table.shard(key.hash)
+func (h *Held[V]) Delete(key Fingerprint) {
+	s := h.table.shard(key.hash())
 	if at := s.find(key); at >= 0 {
 		s.remove(at)
 	}
 }
 
 // Unlock ends the hold.
-func (h *Held[K, V]) Unlock() {
+func (h *Held[V]) Unlock() {
 	if h.only != nil {
 		h.only.mu.Unlock()
 		return

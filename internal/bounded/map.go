@@ -4,12 +4,11 @@
 package bounded
 
 import (
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 )
 
-// DefaultBound is the bound of a Map whose options name none.
+// DefaultBound is the bound of a Map that is given none.
 const DefaultBound = 1_000_000
 
 // Value is what a Map holds.
@@ -29,64 +28,31 @@ type Weighed interface {
 	Weight() int
 }
 
-// Options are the settings of a Map.
-type Options[K comparable] struct {
-	// Bound is the most entries that the map holds. Default: DefaultBound.
-	Bound int
-
-	// Clone copies a key that is about to be stored, so that a part of a large
-	// buffer does not keep all of it alive. Default: the key is stored as it is.
-	Clone func(K) K
-
-	// Hash spreads keys over 64 bits; all of them count. Default: a hash with a
-	// random seed, which nobody outside can make collide.
-	Hash func(K) uint64
-}
-
 // Map is a map with a hard bound, split into shards with a lock each: 256 of
 // them, fewer for a bound under 16,384, so that each has at least 64 places.
 // Because the shards fill unevenly, a map with nearly as many live keys as its
 // bound drops some early. It is safe for concurrent use.
-type Map[K comparable, V Value] struct {
-	hash  func(K) uint64
-	clone func(K) K
-	table atomic.Pointer[table[K, V]]
+type Map[V Value] struct {
+	table atomic.Pointer[table[V]]
 
 	// rebound makes changes of the bound wait for each other.
 	rebound sync.Mutex
 }
 
-// New returns an empty map.
-func New[K comparable, V Value](o Options[K]) *Map[K, V] {
-	if o.Clone == nil {
-		o.Clone = func(key K) K { return key }
-	}
-	if o.Hash == nil {
-		seed := maphash.MakeSeed()
-		o.Hash = func(key K) uint64 { return maphash.Comparable(seed, key) }
-	}
-	m := &Map[K, V]{hash: o.Hash, clone: o.Clone}
-	m.table.Store(newTable[K, V](boundOrDefault(o.Bound), m.hash))
+// New returns an empty map that holds the given number of entries at most; 0 or less
+// means DefaultBound.
+func New[V Value](most int) *Map[V] {
+	m := new(Map[V])
+	m.table.Store(newTable[V](boundOrDefault(most)))
 	return m
-}
-
-// Hashed is a key with its hash, for the map that made it.
-type Hashed[K comparable] struct {
-	Key  K
-	hash uint64
-}
-
-// Hash prepares key for the calls of this map.
-func (m *Map[K, V]) Hash(key K) Hashed[K] {
-	return Hashed[K]{Key: key, hash: m.hash(key)}
 }
 
 // Lock locks all that the keys need, in an order that cannot deadlock, and
 // returns the hold on them. It must be ended with Unlock, and until then the
 // caller must not lock again.
-func (m *Map[K, V]) Lock(keys ...Hashed[K]) Held[K, V] {
+func (m *Map[V]) Lock(keys ...Fingerprint) Held[V] {
 	for {
-		held := Held[K, V]{of: m, table: m.table.Load()}
+		held := Held[V]{table: m.table.Load()}
 		held.lock(keys)
 		if held.table == m.table.Load() {
 			return held
@@ -96,7 +62,7 @@ func (m *Map[K, V]) Lock(keys ...Hashed[K]) Held[K, V] {
 }
 
 // Len returns how many entries there are, those that are full again included.
-func (m *Map[K, V]) Len() int {
+func (m *Map[V]) Len() int {
 	n := 0
 	t := m.table.Load()
 	for i := range t.shards {
@@ -109,7 +75,7 @@ func (m *Map[K, V]) Len() int {
 // DefaultBound. What is too much is dropped at once, one shard after another, so
 // that other callers wait for one shard's share of the work at most; only a
 // change of the number of shards, then of at most 16,384 entries, stops them all.
-func (m *Map[K, V]) SetBound(most int) {
+func (m *Map[V]) SetBound(most int) {
 	m.rebound.Lock()
 	defer m.rebound.Unlock()
 	most = boundOrDefault(most)
@@ -123,13 +89,13 @@ func (m *Map[K, V]) SetBound(most int) {
 	// Keep enough in each that few shards lose nothing to an uneven spread, and
 	// little enough that moving the rest is quick.
 	old.setBound(max(minShardBound, most/len(old.shards)))
-	next := newTable[K, V](most, m.hash)
+	next := newTable[V](most)
 	m.replace(old, next)
 	m.lighten(next)
 }
 
 // replace moves the entries of old to next.
-func (m *Map[K, V]) replace(old, next *table[K, V]) {
+func (m *Map[V]) replace(old, next *table[V]) {
 	every := old.lockAll()
 	defer old.unlock(&every)
 	next.fillFrom(old)
@@ -137,8 +103,8 @@ func (m *Map[K, V]) replace(old, next *table[K, V]) {
 }
 
 // lighten holds the weights to the bound.
-func (m *Map[K, V]) lighten(t *table[K, V]) {
-	held := Held[K, V]{of: m, table: t, set: new(shardSet)}
+func (m *Map[V]) lighten(t *table[V]) {
+	held := Held[V]{table: t, set: new(shardSet)}
 	held.lighten(nil)
 }
 

@@ -3,9 +3,7 @@ package bounded
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -17,28 +15,32 @@ func (l level) FullAt() int64 { return int64(l) }
 
 const never = level(1 << 60)
 
-func put(m *Map[string, level], key string, value level, now int64) {
-	hashed := m.Hash(key)
+var prints = NewFingerprints()
+
+func named(key string) Fingerprint { return prints.Of([]byte(key)) }
+
+func put(m *Map[level], key string, value level, now int64) {
+	hashed := named(key)
 	held := m.Lock(hashed)
 	defer held.Unlock()
-	held.Put(&hashed, value, now)
+	held.Put(hashed, value, now)
 }
 
-func get(m *Map[string, level], key string) (level, bool) {
-	hashed := m.Hash(key)
+func get(m *Map[level], key string) (level, bool) {
+	hashed := named(key)
 	held := m.Lock(hashed)
 	defer held.Unlock()
-	if value := held.Get(&hashed); value != nil {
+	if value := held.Get(hashed); value != nil {
 		return *value, true
 	}
 	return 0, false
 }
 
-func remove(m *Map[string, level], key string) {
-	hashed := m.Hash(key)
+func remove(m *Map[level], key string) {
+	hashed := named(key)
 	held := m.Lock(hashed)
 	defer held.Unlock()
-	held.Delete(&hashed)
+	held.Delete(hashed)
 }
 
 func TestShardsFor(t *testing.T) {
@@ -47,7 +49,7 @@ func TestShardsFor(t *testing.T) {
 		1: 1, 63: 1, 64: 1, 127: 1, 128: 2, 1000: 8, 10_000: 128, 16_383: 128, 16_384: 256, DefaultBound: 256,
 	} {
 		require.Equal(t, want, shardsFor(most), most)
-		require.LessOrEqual(t, newTable[string, level](most, nil).most.Load()*int64(want), int64(most))
+		require.LessOrEqual(t, newTable[level](most).most.Load()*int64(want), int64(most))
 	}
 }
 
@@ -57,7 +59,7 @@ func TestAgainstMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, seed))
-		m := New[string, level](Options[string]{Bound: 100_000})
+		m := New[level](100_000)
 		model := map[string]level{}
 		for range 5_000 {
 			key := fmt.Sprint("key", random.IntN(700))
@@ -88,7 +90,7 @@ func TestAgainstMap(t *testing.T) {
 func TestBoundHolds(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{1, 2, 7, 64, 128, 1000, 20_000} {
-		m := New[string, level](Options[string]{Bound: most})
+		m := New[level](most)
 		random := rand.New(rand.NewPCG(1, uint64(most)))
 		for i := range 3 * most {
 			put(m, fmt.Sprint(i), never-level(random.IntN(1000)), 0)
@@ -106,7 +108,7 @@ func TestBoundHolds(t *testing.T) {
 
 func TestBoundKeepsEntries(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{Bound: 100})
+	m := New[level](100)
 	for i := range 100 {
 		put(m, fmt.Sprint(i), never+level(i), 0)
 	}
@@ -126,7 +128,7 @@ func TestBoundKeepsEntries(t *testing.T) {
 
 func TestDropsTheSoonest(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{Bound: sample})
+	m := New[level](sample)
 	for i := range 100 {
 		put(m, fmt.Sprint(i), never+level(i), 0)
 	}
@@ -141,7 +143,7 @@ func TestDropsTheSoonest(t *testing.T) {
 func TestShrinksWithTheLive(t *testing.T) {
 	t.Parallel()
 	const keys = 20_000
-	m := New[string, level](Options[string]{})
+	m := New[level](0)
 	for i := range keys {
 		put(m, fmt.Sprint("old", i), 10, 0)
 	}
@@ -157,7 +159,7 @@ func TestShrinksWithTheLive(t *testing.T) {
 
 func TestGivesBackMemory(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{Bound: 100})
+	m := New[level](100)
 	for i := range 100 {
 		put(m, fmt.Sprint(i), never, 0)
 	}
@@ -175,7 +177,7 @@ func TestGivesBackMemory(t *testing.T) {
 func TestK10Memory(t *testing.T) {
 	t.Parallel()
 	const bound, drainedFor, usedFor = 10_000, 5_000_000, 1_000_000
-	m := New[string, level](Options[string]{Bound: bound})
+	m := New[level](bound)
 	put(m, "A", drainedFor, 0)
 	for i := range 200_000 {
 		now := int64(i / 100)
@@ -190,40 +192,20 @@ func TestK10Memory(t *testing.T) {
 	require.True(t, found)
 }
 
-func TestClonesKeysOnceStored(t *testing.T) {
-	t.Parallel()
-	cloned := 0
-	m := New[string, level](Options[string]{Clone: func(key string) string {
-		cloned++
-		return strings.Clone(key)
-	}})
-	buffer := strings.Repeat("x", 1000)
-	for range 3 {
-		put(m, buffer[:8], never, 0)
-	}
-	require.Equal(t, 1, cloned)
-	for i := range m.table.Load().shards {
-		s := &m.table.Load().shards[i]
-		for at := range s.all() {
-			require.NotSame(t, unsafe.StringData(buffer), unsafe.StringData(s.entries[at].key))
-		}
-	}
-}
-
 // TestEqualHashes makes what chance does not: two keys with one hash.
 func TestEqualHashes(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{Hash: func(string) uint64 { return 1 << 63 }})
-	a, b := m.Hash("a"), m.Hash("b")
+	m := New[level](0)
+	a, b := Fingerprint{1 << 63, 1}, Fingerprint{1 << 63, 2}
 	held := m.Lock(a, b)
 	defer held.Unlock()
-	held.Put(&a, 1, 0)
-	require.Nil(t, held.Get(&b))
-	held.Put(&b, 2, 0)
-	require.Equal(t, level(1), *held.Get(&a))
-	require.Equal(t, level(2), *held.Get(&b))
-	held.Delete(&a)
-	require.Nil(t, held.Get(&a))
-	require.Equal(t, level(2), *held.Get(&b))
+	held.Put(a, 1, 0)
+	require.Nil(t, held.Get(b))
+	held.Put(b, 2, 0)
+	require.Equal(t, level(1), *held.Get(a))
+	require.Equal(t, level(2), *held.Get(b))
+	held.Delete(a)
+	require.Nil(t, held.Get(a))
+	require.Equal(t, level(2), *held.Get(b))
 	require.Equal(t, 1, m.Len())
 }

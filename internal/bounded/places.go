@@ -25,12 +25,12 @@ const minPlaces = 8
 
 // home returns where the search for hash begins. Its highest bits choose, and
 // the lowest have chosen the shard.
-func (s *shard[K, V]) home(hash uint64) int {
+func (s *shard[V]) home(hash uint64) int {
 	high, _ := bits.Mul64(hash, uint64(len(s.marks)))
 	return int(high)
 }
 
-func (s *shard[K, V]) next(at int) int {
+func (s *shard[V]) next(at int) int {
 	if at++; at < len(s.marks) {
 		return at
 	}
@@ -38,7 +38,7 @@ func (s *shard[K, V]) next(at int) int {
 }
 
 // behind returns how many places at is behind another.
-func (s *shard[K, V]) behind(at, other int) int {
+func (s *shard[V]) behind(at, other int) int {
 	if at >= other {
 		return at - other
 	}
@@ -46,13 +46,13 @@ func (s *shard[K, V]) behind(at, other int) int {
 }
 
 // find returns the place of key, or -1.
-func (s *shard[K, V]) find(key *Hashed[K]) int {
+func (s *shard[V]) find(key Fingerprint) int {
 	if len(s.marks) == 0 {
 		return -1
 	}
-	wanted := markOf(key.hash)
-	for at := s.home(key.hash); s.marks[at] != 0; at = s.next(at) {
-		if s.marks[at] == wanted && s.entries[at].key == key.Key {
+	wanted := markOf(key.hash())
+	for at := s.home(key.hash()); s.marks[at] != 0; at = s.next(at) {
+		if s.marks[at] == wanted && s.entries[at].key == key {
 			return at
 		}
 	}
@@ -61,7 +61,7 @@ func (s *shard[K, V]) find(key *Hashed[K]) int {
 
 // place puts e, whose key is not there, into the first place that is free for
 // its hash, and returns that.
-func (s *shard[K, V]) place(hash uint64, e entry[K, V]) int {
+func (s *shard[V]) place(hash uint64, e entry[V]) int {
 	at := s.home(hash)
 	for s.marks[at] != 0 {
 		at = s.next(at)
@@ -72,24 +72,24 @@ func (s *shard[K, V]) place(hash uint64, e entry[K, V]) int {
 
 // clear empties a place, and moves up those behind it that would not be found
 // behind a gap.
-func (s *shard[K, V]) clear(gap int) {
+func (s *shard[V]) clear(gap int) {
 	for at := s.next(gap); s.marks[at] != 0; at = s.next(at) {
-		home := s.home(s.hash(s.entries[at].key))
+		home := s.home(s.entries[at].key.hash())
 		if s.behind(at, home) >= s.behind(at, gap) {
 			s.marks[gap], s.entries[gap] = s.marks[at], s.entries[at]
 			gap = at
 		}
 	}
-	s.marks[gap], s.entries[gap] = 0, entry[K, V]{}
+	s.marks[gap], s.entries[gap] = 0, entry[V]{}
 }
 
 // resize gives the shard n places, which is more than it has entries.
-func (s *shard[K, V]) resize(n int) {
+func (s *shard[V]) resize(n int) {
 	marks, entries := s.marks, s.entries
-	s.marks, s.entries = make([]mark, n), make([]entry[K, V], n)
+	s.marks, s.entries = make([]mark, n), make([]entry[V], n)
 	for at := range marks {
 		if marks[at] != 0 {
-			s.place(s.hash(entries[at].key), entries[at])
+			s.place(entries[at].key.hash(), entries[at])
 		}
 	}
 }

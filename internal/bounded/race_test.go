@@ -14,7 +14,7 @@ import (
 func TestLocksSeveralKeys(t *testing.T) {
 	t.Parallel()
 	const keys, workers, moves = 40, 4, 2_000
-	m := New[string, level](Options[string]{Bound: 20_000})
+	m := New[level](20_000)
 	for i := range keys {
 		put(m, fmt.Sprint(i), never, 0)
 	}
@@ -55,22 +55,22 @@ func TestLocksSeveralKeys(t *testing.T) {
 }
 
 // move takes from one random key, deletes and puts it again, and gives to two.
-func move(m *Map[string, level], random *rand.Rand, keys int) {
+func move(m *Map[level], random *rand.Rand, keys int) {
 	chosen := random.Perm(keys)
-	from, to, also := m.Hash(fmt.Sprint(chosen[0])), m.Hash(fmt.Sprint(chosen[1])), m.Hash(fmt.Sprint(chosen[2]))
+	from, to, also := named(fmt.Sprint(chosen[0])), named(fmt.Sprint(chosen[1])), named(fmt.Sprint(chosen[2]))
 	held := m.Lock(from, to, also)
 	defer held.Unlock()
-	value := *held.Get(&from)
-	held.Delete(&from)
-	held.Put(&from, value-2, 0)
-	*held.Get(&to)++
-	*held.Get(&also)++
+	value := *held.Get(from)
+	held.Delete(from)
+	held.Put(from, value-2, 0)
+	*held.Get(to)++
+	*held.Get(also)++
 }
 
 // TestFloodWhileTheBoundChanges is for the race detector, and for the bound.
 func TestFloodWhileTheBoundChanges(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{Bound: 1000})
+	m := New[level](1000)
 	var group sync.WaitGroup
 	for worker := range 4 {
 		group.Go(func() {
@@ -89,10 +89,10 @@ func TestFloodWhileTheBoundChanges(t *testing.T) {
 
 func TestSameKeyTwiceInOneHold(t *testing.T) {
 	t.Parallel()
-	m := New[string, level](Options[string]{})
-	a := m.Hash("a")
+	m := New[level](0)
+	a := named("a")
 	held := m.Lock(a, a)
-	held.Put(&a, 1, 0)
+	held.Put(a, 1, 0)
 	held.Unlock()
 	value, found := get(m, "a")
 	require.True(t, found)

@@ -17,17 +17,16 @@ const (
 )
 
 // entry is one key and its value.
-type entry[K comparable, V Value] struct {
-	key   K
+type entry[V Value] struct {
+	key   Fingerprint
 	value V
 }
 
 // shard is a part of a map's entries, each in the place that its hash leads to.
-type shard[K comparable, V Value] struct {
+type shard[V Value] struct {
 	mu      sync.Mutex
 	marks   []mark
-	entries []entry[K, V] // one for each mark
-	hash    func(K) uint64
+	entries []entry[V]   // one for each mark
 	size    atomic.Int32 // how many entries there are, for Len without the lock
 
 	weight *atomic.Int64 // of the whole table; nil where values have none
@@ -35,10 +34,10 @@ type shard[K comparable, V Value] struct {
 	_ [48]byte // makes it two cache lines: what finds a key is in the first, and no other's lock
 }
 
-func (s *shard[K, V]) len() int { return int(s.size.Load()) }
+func (s *shard[V]) len() int { return int(s.size.Load()) }
 
 // all yields the places that hold an entry.
-func (s *shard[K, V]) all() iter.Seq[int] {
+func (s *shard[V]) all() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for at := range s.marks {
 			if s.marks[at] != 0 && !yield(at) {
@@ -49,25 +48,25 @@ func (s *shard[K, V]) all() iter.Seq[int] {
 }
 
 // insert adds an entry whose key is not there.
-func (s *shard[K, V]) insert(hash uint64, key K, value V) {
+func (s *shard[V]) insert(hash uint64, key Fingerprint, value V) {
 	n := s.len() + 1
 	if n*4 > len(s.marks)*3 {
 		s.resize(max(minPlaces, len(s.marks)*3/2))
 	}
-	at := s.place(hash, entry[K, V]{key: key, value: value})
+	at := s.place(hash, entry[V]{key: key, value: value})
 	s.weigh(&s.entries[at].value, 1)
 	s.size.Store(int32(n))
 }
 
 // set replaces the value at a place.
-func (s *shard[K, V]) set(at int, value V) {
+func (s *shard[V]) set(at int, value V) {
 	s.weigh(&s.entries[at].value, -1)
 	s.entries[at].value = value
 	s.weigh(&s.entries[at].value, 1)
 }
 
 // weigh adds a value's weight to the table's, times sign.
-func (s *shard[K, V]) weigh(value *V, sign int64) {
+func (s *shard[V]) weigh(value *V, sign int64) {
 	if s.weight == nil {
 		return
 	}
@@ -77,7 +76,7 @@ func (s *shard[K, V]) weigh(value *V, sign int64) {
 }
 
 // remove drops the entry at a place. Others may move.
-func (s *shard[K, V]) remove(at int) {
+func (s *shard[V]) remove(at int) {
 	s.weigh(&s.entries[at].value, -1)
 	s.clear(at)
 	left := s.len() - 1
@@ -88,7 +87,7 @@ func (s *shard[K, V]) remove(at int) {
 }
 
 // makeRoom drops one entry if a new one would be over most.
-func (s *shard[K, V]) makeRoom(most int) {
+func (s *shard[V]) makeRoom(most int) {
 	if s.len() >= most {
 		s.remove(s.soonest())
 	}
@@ -96,7 +95,7 @@ func (s *shard[K, V]) makeRoom(most int) {
 
 // random returns the place of a random entry. There must be one; few of the
 // places are empty, so a few draws find it.
-func (s *shard[K, V]) random() int {
+func (s *shard[V]) random() int {
 	for {
 		at := rand.IntN(len(s.marks)) //nolint:gosec // a sample is no secret
 		if s.marks[at] != 0 {
@@ -107,7 +106,7 @@ func (s *shard[K, V]) random() int {
 
 // soonest returns the place of the entry that is full again soonest among a
 // sample, which is all of a small shard.
-func (s *shard[K, V]) soonest() int {
+func (s *shard[V]) soonest() int {
 	best := -1
 	note := func(at int) {
 		if best < 0 || s.entries[at].value.FullAt() < s.entries[best].value.FullAt() {
@@ -127,12 +126,12 @@ func (s *shard[K, V]) soonest() int {
 }
 
 // soonestBut is soonest among the entries that are not keep, or -1.
-func (s *shard[K, V]) soonestBut(keep *Hashed[K]) int {
+func (s *shard[V]) soonestBut(keep *Fingerprint) int {
 	if s.len() == 0 {
 		return -1
 	}
 	at := s.soonest()
-	if keep == nil || s.entries[at].key != keep.Key {
+	if keep == nil || s.entries[at].key != *keep {
 		return at
 	}
 	for other := s.next(at); other != at; other = s.next(other) {
@@ -144,7 +143,7 @@ func (s *shard[K, V]) soonestBut(keep *Hashed[K]) int {
 }
 
 // dropFull looks at a few random entries and drops those that are full again.
-func (s *shard[K, V]) dropFull(now int64) {
+func (s *shard[V]) dropFull(now int64) {
 	for range glances {
 		if s.len() == 0 {
 			return

@@ -15,8 +15,8 @@ const (
 
 // table is the shards of a map for one range of bounds. A map gets another when
 // its bound asks for another number of shards.
-type table[K comparable, V Value] struct {
-	shards []shard[K, V]
+type table[V Value] struct {
+	shards []shard[V]
 	mask   uint64
 	most   atomic.Int64 // entries in one shard
 	bound  atomic.Int64 // of all weights together
@@ -29,14 +29,13 @@ func shardsFor(most int) int {
 	return 1 << (bits.Len(uint(wanted)) - 1)
 }
 
-func newTable[K comparable, V Value](most int, hash func(K) uint64) *table[K, V] {
+func newTable[V Value](most int) *table[V] {
 	n := shardsFor(most)
-	t := &table[K, V]{shards: make([]shard[K, V], n), mask: uint64(n - 1)}
+	t := &table[V]{shards: make([]shard[V], n), mask: uint64(n - 1)}
 	t.most.Store(int64(most / n))
 	t.bound.Store(int64(most))
 	_, weighed := any(new(V)).(Weighed)
 	for i := range t.shards {
-		t.shards[i].hash = hash
 		if weighed {
 			t.shards[i].weight = &t.weight
 		}
@@ -44,21 +43,21 @@ func newTable[K comparable, V Value](most int, hash func(K) uint64) *table[K, V]
 	return t
 }
 
-func (t *table[K, V]) place(hash uint64) int {
+func (t *table[V]) place(hash uint64) int {
 	return int(hash & t.mask)
 }
 
-func (t *table[K, V]) shard(hash uint64) *shard[K, V] {
+func (t *table[V]) shard(hash uint64) *shard[V] {
 	return &t.shards[t.place(hash)]
 }
 
 // tooHeavy reports whether the values weigh more than the bound.
-func (t *table[K, V]) tooHeavy() bool {
+func (t *table[V]) tooHeavy() bool {
 	return t.weight.Load() > t.bound.Load()
 }
 
 // setBound drops what is over each entries in a shard.
-func (t *table[K, V]) setBound(each int) {
+func (t *table[V]) setBound(each int) {
 	t.most.Store(int64(each))
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -71,12 +70,12 @@ func (t *table[K, V]) setBound(each int) {
 }
 
 // fillFrom takes over the entries of old, all of whose shards are locked.
-func (t *table[K, V]) fillFrom(old *table[K, V]) {
+func (t *table[V]) fillFrom(old *table[V]) {
 	for i := range old.shards {
 		from := &old.shards[i]
 		for at := range from.all() {
 			e := &from.entries[at]
-			hash := from.hash(e.key)
+			hash := e.key.hash()
 			s := t.shard(hash)
 			s.makeRoom(int(t.most.Load()))
 			s.insert(hash, e.key, e.value)
@@ -96,7 +95,7 @@ func (s *shardSet) has(place int) bool {
 	return s[place/64]&(1<<(place%64)) != 0
 }
 
-func (t *table[K, V]) lockAll() shardSet {
+func (t *table[V]) lockAll() shardSet {
 	var every shardSet
 	for i := range t.shards {
 		every.add(i)
@@ -105,7 +104,7 @@ func (t *table[K, V]) lockAll() shardSet {
 	return every
 }
 
-func (t *table[K, V]) lock(set *shardSet) {
+func (t *table[V]) lock(set *shardSet) {
 	for word, left := range set {
 		for ; left != 0; left &= left - 1 {
 			t.shards[word*64+bits.TrailingZeros64(left)].mu.Lock()
@@ -113,7 +112,7 @@ func (t *table[K, V]) lock(set *shardSet) {
 	}
 }
 
-func (t *table[K, V]) unlock(set *shardSet) {
+func (t *table[V]) unlock(set *shardSet) {
 	for word, left := range set {
 		for ; left != 0; left &= left - 1 {
 			t.shards[word*64+bits.TrailingZeros64(left)].mu.Unlock()

@@ -6,7 +6,7 @@ import "math/rand/v2"
 // of shards, the one that is full again soonest, but never keep. Shards that
 // another caller has locked are left out, as waiting for them could deadlock;
 // what is then still too much is for the next Put.
-func (h *Held[K, V]) lighten(keep *Hashed[K]) {
+func (h *Held[V]) lighten(keep *Fingerprint) {
 	for h.table.tooHeavy() {
 		place := h.soonestShard(keep)
 		if place < 0 || !h.dropIn(place, keep) {
@@ -16,7 +16,7 @@ func (h *Held[K, V]) lighten(keep *Hashed[K]) {
 }
 
 // soonestShard returns the shard that holds the best entry to drop, or -1.
-func (h *Held[K, V]) soonestShard(keep *Hashed[K]) int {
+func (h *Held[V]) soonestShard(keep *Fingerprint) int {
 	shards := h.table.shards
 	start, best, seen := rand.IntN(len(shards)), -1, 0 //nolint:gosec // a sample is no secret
 	var bestAt int64
@@ -36,7 +36,7 @@ func (h *Held[K, V]) soonestShard(keep *Hashed[K]) int {
 }
 
 // soonestIn returns when the best entry of a shard to drop is full again.
-func (h *Held[K, V]) soonestIn(place int, keep *Hashed[K]) (fullAt int64, found bool) {
+func (h *Held[V]) soonestIn(place int, keep *Fingerprint) (fullAt int64, found bool) {
 	unlock, ok := h.tryLock(place)
 	if !ok {
 		return 0, false
@@ -50,7 +50,7 @@ func (h *Held[K, V]) soonestIn(place int, keep *Hashed[K]) (fullAt int64, found 
 }
 
 // dropIn drops the best entry of a shard, and reports whether there was one.
-func (h *Held[K, V]) dropIn(place int, keep *Hashed[K]) bool {
+func (h *Held[V]) dropIn(place int, keep *Fingerprint) bool {
 	unlock, ok := h.tryLock(place)
 	if !ok {
 		return false
@@ -65,7 +65,7 @@ func (h *Held[K, V]) dropIn(place int, keep *Hashed[K]) bool {
 }
 
 // tryLock locks a shard that this hold has not locked already.
-func (h *Held[K, V]) tryLock(place int) (unlock func(), ok bool) {
+func (h *Held[V]) tryLock(place int) (unlock func(), ok bool) {
 	s := &h.table.shards[place]
 	if s == h.only || h.set != nil && h.set.has(place) {
 		return func() {}, true

@@ -18,15 +18,15 @@ type heavy struct {
 func (h heavy) FullAt() int64 { return h.fullAt }
 func (h heavy) Weight() int   { return h.weight }
 
-func putHeavy(m *Map[string, heavy], key string, value heavy) {
-	hashed := m.Hash(key)
+func putHeavy(m *Map[heavy], key string, value heavy) {
+	hashed := named(key)
 	held := m.Lock(hashed)
 	defer held.Unlock()
-	held.Put(&hashed, value, 0)
+	held.Put(hashed, value, 0)
 }
 
 // weights adds up what the map holds, and what it believes that it holds.
-func (m *Map[K, V]) weights() (held, counted int) {
+func (m *Map[V]) weights() (held, counted int) {
 	t := m.table.Load()
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -44,7 +44,7 @@ func TestWeights(t *testing.T) {
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, seed))
 		bound := 1000
-		m := New[string, heavy](Options[string]{Bound: bound})
+		m := New[heavy](bound)
 		for range 3000 {
 			key := fmt.Sprint("key", random.IntN(300))
 			switch random.IntN(50) {
@@ -52,9 +52,9 @@ func TestWeights(t *testing.T) {
 				bound = []int{64, 500, 1000, 20_000}[random.IntN(4)]
 				m.SetBound(bound)
 			case 1:
-				hashed := m.Hash(key)
+				hashed := named(key)
 				held := m.Lock(hashed)
-				held.Delete(&hashed)
+				held.Delete(hashed)
 				held.Unlock()
 			default:
 				putHeavy(m, key, heavy{random.Int64N(1000) - 10, 1 + random.IntN(40)})
@@ -69,7 +69,7 @@ func TestWeights(t *testing.T) {
 // TestHeaviest: a value over the bound stands alone, until another comes.
 func TestHeaviest(t *testing.T) {
 	t.Parallel()
-	m := New[string, heavy](Options[string]{Bound: 1000})
+	m := New[heavy](1000)
 	for i := range 50 {
 		putHeavy(m, fmt.Sprint(i), heavy{100, 10})
 	}
@@ -84,16 +84,16 @@ func TestHeaviest(t *testing.T) {
 // TestWeightsDropSoonest: most of what goes is what is full again soonest.
 func TestWeightsDropSoonest(t *testing.T) {
 	t.Parallel()
-	m := New[string, heavy](Options[string]{Bound: 20_000})
+	m := New[heavy](20_000)
 	for i := range 1000 {
 		putHeavy(m, fmt.Sprint(i), heavy{int64(i + 1), 10})
 	}
 	putHeavy(m, "heavy", heavy{1, 15_000})
 	kept := 0
 	for i := 500; i < 1000; i++ {
-		hashed := m.Hash(fmt.Sprint(i))
+		hashed := named(fmt.Sprint(i))
 		held := m.Lock(hashed)
-		if held.Get(&hashed) != nil {
+		if held.Get(hashed) != nil {
 			kept++
 		}
 		held.Unlock()
@@ -103,15 +103,15 @@ func TestWeightsDropSoonest(t *testing.T) {
 
 func TestWeightsRace(t *testing.T) {
 	t.Parallel()
-	m := New[string, heavy](Options[string]{Bound: 1000})
+	m := New[heavy](1000)
 	var group sync.WaitGroup
 	for worker := range 4 {
 		group.Go(func() {
 			for i := range 2000 {
-				a, b := m.Hash(fmt.Sprint(i%100)), m.Hash(fmt.Sprint(i*(worker+1)%100))
+				a, b := named(fmt.Sprint(i%100)), named(fmt.Sprint(i*(worker+1)%100))
 				held := m.Lock(a, b)
-				held.Put(&a, heavy{int64(i), 1 + i%60}, 0)
-				held.Put(&b, heavy{int64(i), 1 + i%70}, 0)
+				held.Put(a, heavy{int64(i), 1 + i%60}, 0)
+				held.Put(b, heavy{int64(i), 1 + i%70}, 0)
 				held.Unlock()
 				if i%500 == 0 {
 					m.SetBound(500 + 100*worker)
