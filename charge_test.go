@@ -15,6 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // service is what stands behind the handler.
@@ -232,7 +234,7 @@ func TestBanOfGuessers(t *testing.T) {
 		require.Equal(t, "3600", w.Header().Get("Retry-After"))
 	}
 	var seen int
-	h.app.bans.list(time.Now(), func(limitKey, ban) { seen++ })
+	h.app.bans.list(time.Now(), func(limit.Key, ban) { seen++ })
 	require.Equal(t, 1, seen)
 	require.NoError(t, h.app.limiter.Reset(t.Context(), routeKey("t", "login")))
 	w, err = call(t, h, right)
@@ -308,4 +310,12 @@ func TestChargesRefused(t *testing.T) {
 		err := h.UnmarshalCaddyfile(caddyfile.NewTestDispenser("rate_limit {\n" + text + "\n}"))
 		require.ErrorContains(t, err, want, text)
 	}
+}
+
+// routeKey is the bucket of a tenant on a route.
+func routeKey(tenant, route string) limit.Key { return limit.Key{Tenant: tenant, Route: route} }
+
+// lookAt looks at a bucket.
+func lookAt(key limit.Key, rule limit.Rule) limit.Request {
+	return limit.Request{Buckets: []limit.Bucket{{Key: key, Rule: rule}}, Cost: 1}
 }
