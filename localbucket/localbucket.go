@@ -126,7 +126,7 @@ func settleOne[S state[S]](l *Limiter, in *states[S], s *limit.Settlement) (cut 
 	t := newTurn[S](key, ask{cost: 1, count: 1, elapsed: elapsed}, &s.Bucket.Rule)
 	t.read(&held)
 	more := s.More()
-	if more == 0 || t.stored == nil && more < 0 {
+	if t.stored == nil && more <= 0 {
 		return 0
 	}
 	at := floorTo(elapsed-s.Age(l.now()), t.current.unit())
