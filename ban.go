@@ -85,14 +85,18 @@ func (h *Handler) parseBan(d *caddyfile.Dispenser) error {
 
 // Why a request was refused.
 const (
-	reasonRate = "rate"
-	reasonBan  = "ban"
+	reasonRate        = "rate"
+	reasonBan         = "ban"
+	reasonConcurrency = "concurrency"
 )
 
 // reason tells why the charge refused its request.
 func (c *charge) reason() string {
 	if c.state.Banned > 0 {
 		return reasonBan
+	}
+	if c.isPlace() {
+		return reasonConcurrency
 	}
 	return reasonRate
 }

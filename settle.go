@@ -108,7 +108,7 @@ func (c *charge) charged(cost int64) int64 {
 
 // settles reports whether what the charge took can be settled.
 func (c *charge) settles() bool {
-	return c.due.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
+	return c.due != nil && c.due.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
 }
 
 // WriteHeader notes the status, and settles what the header tells.

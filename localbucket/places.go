@@ -40,6 +40,16 @@ func (s *Store) Running(key limit.Key) int {
 	return len(s.running.byKey[key])
 }
 
+// AllRunning returns how many requests run in all buckets of places.
+func (s *Store) AllRunning() (n int) {
+	s.running.mu.Lock()
+	defer s.running.mu.Unlock()
+	for _, numbers := range s.running.byKey {
+		n += len(numbers)
+	}
+	return n
+}
+
 // EachRunning calls visit with each bucket of places in which requests run, and their
 // numbers in order. Visit may keep both.
 func (s *Store) EachRunning(visit func(key limit.Key, numbers []int64)) {
