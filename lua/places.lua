@@ -68,7 +68,8 @@ local function places()
       end
       place_enter(p, names)
     elseif not p.foreign then
-      p.held = p.held - call('ZREM', p.key, name(p, p.number))
+      -- One whose time was over is not among those held.
+      p.held = max(0, p.held - call('ZREM', p.key, name(p, p.number)))
     end
     return 0
   end
