@@ -5,7 +5,7 @@
 NEWEST = -modfile=newest.mod
 
 # The Caddy to build with: by default the newest.
-CADDY_VERSION ?= $(shell go list $(NEWEST) -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
+CADDY_VERSION ?= $(shell go list $(NEWEST) -m -f '{{.Version}}' github.com/caddyserver/caddy/v2 2>/dev/null)
 
 # The tools have a go.mod of their own, so that this module stays free of them.
 TOOL = go tool -modfile=tools/go.mod
