@@ -28,6 +28,7 @@ test:
 # All of them, in full.
 test-all:
 	@RATELIMIT_TEST=all $(MAKE) --no-print-directory test
+	@RATELIMIT_TEST=all go test $(NEWEST) -run '^TestD7LargestTable$$' ./rulecache
 
 # The page in a real browser, in a minute. It needs Chromium.
 test-page:

@@ -248,9 +248,12 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 		case limit.Unlimited:
 		default:
 			key := limit.Key{Tenant: who.key, Route: zone.route}
-			asked := e.rules.charge(zone, key, who.shown, rule)
-			asked.noteCost(e.priceAt(zone))
-			current.add(asked)
+			if rule.Capacity > 0 {
+				asked := e.rules.charge(zone, key, who.shown, rule)
+				asked.noteCost(e.priceAt(zone))
+				current.add(asked)
+			}
+			current.place(&e.rules, zone, key, who.shown, rule, limit.Place{})
 		}
 	}
 	if len(current.charges) == 0 {

@@ -184,7 +184,7 @@ func (a *App) Start() error {
 	}
 	if a.client != nil {
 		stop := a.client.Start(a.observeRedis)
-		a.stops = append(a.stops, a.startFleet(), stop, a.watchKnowledge())
+		a.stops = append(a.stops, a.startFleet(), stop, a.watchKnowledge(), a.watchPlaces())
 		ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
 		defer cancel()
 		a.client.Warm(ctx)

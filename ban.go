@@ -1,9 +1,12 @@
 package ratelimit
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,14 +85,18 @@ func (h *Handler) parseBan(d *caddyfile.Dispenser) error {
 
 // Why a request was refused.
 const (
-	reasonRate = "rate"
-	reasonBan  = "ban"
+	reasonRate        = "rate"
+	reasonBan         = "ban"
+	reasonConcurrency = "concurrency"
 )
 
 // reason tells why the charge refused its request.
 func (c *charge) reason() string {
 	if c.state.Banned > 0 {
 		return reasonBan
+	}
+	if c.isPlace() {
+		return reasonConcurrency
 	}
 	return reasonRate
 }
@@ -208,4 +215,24 @@ func (a *App) tellBan(c *charge, rest time.Duration) {
 		data["tenant"] = strings.Clone(c.told())
 	}
 	a.events.queue(a.events.refusals, happening{name: bannedEvent, origin: a.origin, data: data})
+}
+
+// answerBans lists the bans that this gateway has seen and that hold.
+func answerBans(_ context.Context, app *App, q *adminapi.Query) (any, error) {
+	most, err := q.Number("limit", adminapi.DefaultBans, adminapi.MaxBans)
+	if err != nil {
+		return nil, badQuery(err)
+	}
+	now := time.Now()
+	list := []adminapi.Ban{}
+	app.bans.list(now, func(key limit.Key, known ban) {
+		list = append(list, adminapi.Ban{
+			Tenant: known.tenant, Stored: adminapi.StoredName(known.tenant, key.Tenant), Key: key.Tenant,
+			Route: known.zone, Seconds: seconds(known.until.Sub(now)),
+		})
+	})
+	slices.SortFunc(list, func(a, b adminapi.Ban) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Route, b.Route), cmp.Compare(a.Key, b.Key))
+	})
+	return &adminapi.Bans{Seen: len(list), Bans: list[:min(len(list), int(most))]}, nil
 }

@@ -117,6 +117,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"charge":          {Parse: h.parseCharge, Repeats: true},
 		"unread":          {Parse: h.parseUnread},
 		"ban":             {Parse: h.parseBan},
+		"concurrent":      {Parse: h.parseConcurrent, Repeats: true},
 		"shadow":          {Parse: block.Flag(&h.Shadow)},
 		"limit":           {Parse: h.parseLimit, Repeats: true},
 		"algorithm":       {Parse: block.Word(&h.Algorithm, algorithmWords()...)},

@@ -59,7 +59,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 //				<options>
 //			}
 //		}
-//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>]
+//		rule      <tenant>|~guest|* <route>|* <n>/<unit> [burst <n>] [algorithm <word>] [mode enforce|shadow|unlimited|deny] [prefetch 0|<n>|auto] [shards <n>] [concurrent <n>]
 //		default   <n>/<unit> [burst <n>]
 //		instances <n> | auto <n until known>
 //		fallback  local|allow|deny
@@ -167,8 +167,13 @@ func (a *App) parseRule(d *caddyfile.Dispenser) error {
 			if rule.Shards, err = block.ParseInteger("shards", d.Val(), shardBounds); err != nil {
 				return d.WrapErr(err)
 			}
+		case name == "concurrent":
+			var err error
+			if rule.Concurrent, err = parsePlaces(d.Val()); err != nil {
+				return d.WrapErr(err)
+			}
 		default:
-			return d.WrapErr(limit.UnknownWord("word", name, "burst", "algorithm", "mode", "prefetch", "shards"))
+			return d.WrapErr(limit.UnknownWord("word", name, "burst", "algorithm", "mode", "prefetch", "shards", "concurrent"))
 		}
 		seen[name] = true
 	}

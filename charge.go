@@ -309,7 +309,7 @@ func (h *Handler) costs(current *verdict, from int) (int64, error) {
 
 // noteCost notes what the request costs at the charge's route.
 func (c *charge) noteCost(price int64) {
-	if c.zone.price == nil && c.zone.meter == nil {
+	if c.isPlace() || c.zone.price == nil && c.zone.meter == nil {
 		return
 	}
 	c.due = &due{price: price}

@@ -15,6 +15,10 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/caddygate/ratelimit/limit"
 )
 
 // service is what stands behind the handler.
@@ -106,6 +110,8 @@ func TestCharges(t *testing.T) {
 		{"json cut short", `{"json":["usage.in"]}`, cut, nil, 7},
 		{"a stream", `{"json":["usage.in"]}`, says(200, stream, "data: {\"usage\":{\"in\":2}}\n\ndata: {\"usage\":{\"in\":9}}\n\n"), nil, 9},
 		{"a stream without its number", `{"json":["usage.in"],"unread":1}`, says(200, stream, strings.Repeat("data: {}\n\n", 8)), nil, 8},
+		{"a stream that its client leaves before the last number", `{"json":["usage.in"]}`,
+			says(200, stream, "data: {\"usage\":{\"in\":2}}\n\n"+strings.Repeat("data: {}\n\n", 20)), gone, 21},
 		{"bytes", `{"bytes":10}`, says(200, nil, strings.Repeat("x", 101)), nil, 11},
 		{"bytes by Content-Length", `{"bytes":10}`, says(200, map[string]string{"Content-Length": "25"}, strings.Repeat("x", 25)), nil, 3},
 		{"bytes of HEAD", `{"bytes":10}`, says(200, map[string]string{"Content-Length": "25"}, ""), head, 0},
@@ -136,6 +142,68 @@ func TestCharges(t *testing.T) {
 			}()
 			require.Equal(t, 100-test.want, left(t, h))
 		})
+	}
+}
+
+// TestUnreadCostIsLogged: one line for each, at debug, of what a header says.
+func TestUnreadCostIsLogged(t *testing.T) {
+	h, err := provision(t, `{}`, `{"routes":["unread"],"cost":"5","charge":[{"header":"X-Cost"}],"limits":[{"capacity":100,"refill_per_second":0.0001}]}`)
+	require.NoError(t, err)
+	core, lines := observer.New(zap.DebugLevel)
+	h.logger = zap.New(core)
+	for _, said := range []string{"1e9", "-5", "abc", strings.Repeat("9", 30), strings.Repeat("9", 300), "9007199254740993"} {
+		_, err = call(t, h, says(200, map[string]string{"X-Cost": said}, ""))
+		require.NoError(t, err)
+		require.Equal(t, 1, lines.Len(), said)
+		line := lines.TakeAll()[0].ContextMap()
+		require.Equal(t, unreadInvalid, line["reason"])
+		require.EqualValues(t, 5, line["charged"])
+		require.Less(t, len(line["said"].(string)), 80)
+		require.Equal(t, said[:min(len(said), 64)], strings.TrimSuffix(line["said"].(string), "…"))
+	}
+}
+
+// TestStreamSettledWhileItPasses: what has passed for long is settled before the end,
+// which may say another number.
+func TestStreamSettledWhileItPasses(t *testing.T) {
+	for i, test := range []struct {
+		charge, kind string
+		parts        [2]string
+		during, want int64 // charged after the first part, and in all
+	}{
+		{`{"json":["n"]}`, "text/event-stream", [2]string{strings.Repeat("data: {}\n\n", 7), "data: {\"n\":30}\n\n"}, 7, 30},
+		{`{"json":["n"]}`, "text/event-stream", [2]string{"data: {\"n\":20}\n\n", "data: {\"n\":8}\n\n"}, 20, 8},
+		{`{"json":["n"]}`, "text/event-stream", [2]string{strings.Repeat("data: {}\n\n", 7), "data: {}\n\n"}, 7, 8},
+		{`{"json":["n"],"unread":40}`, "text/event-stream", [2]string{strings.Repeat("data: {}\n\n", 7), "data: {}\n\n"}, 7, 40},
+		{`{"json":["n"]}`, "application/x-ndjson", [2]string{"{\"n\":9}\n", "{\"n\":12}\n"}, 9, 12},
+		{`{"json":["n"]}`, "text/event-stream", [2]string{"data: {}\n\n", "data: {}\n\n"}, 5, 5},
+		{`{"bytes":2}`, "text/plain", [2]string{strings.Repeat("x", 30), "xx"}, 15, 16},
+	} {
+		h, err := provision(t, `{}`, fmt.Sprintf(`{"routes":["passes-%d"],"cost":"5","charge":[%s],"limits":[{"capacity":100,"refill_per_second":0.0001}]}`, i, test.charge))
+		require.NoError(t, err)
+		_, err = call(t, h, func(w http.ResponseWriter, _ *http.Request) error {
+			w.Header().Set("Content-Type", test.kind)
+			answerOf(t, w).latest = time.Now().Add(-settleEvery - time.Millisecond)
+			_, _ = io.WriteString(w, test.parts[0])
+			require.Equal(t, 100-test.during, left(t, h), "after the first part of %+v", test)
+			_, err := io.WriteString(w, test.parts[1])
+			return err
+		})
+		require.NoError(t, err)
+		require.Equal(t, 100-test.want, left(t, h), "after all of %+v", test)
+	}
+}
+
+// answerOf is the writer that settles, below those that a handler is given.
+func answerOf(t *testing.T, w http.ResponseWriter) *answer {
+	t.Helper()
+	for {
+		if a, found := w.(*answer); found {
+			return a
+		}
+		below, wraps := w.(interface{ Unwrap() http.ResponseWriter })
+		require.True(t, wraps, "%T", w)
+		w = below.Unwrap()
 	}
 }
 
@@ -232,7 +300,7 @@ func TestBanOfGuessers(t *testing.T) {
 		require.Equal(t, "3600", w.Header().Get("Retry-After"))
 	}
 	var seen int
-	h.app.bans.list(time.Now(), func(limitKey, ban) { seen++ })
+	h.app.bans.list(time.Now(), func(limit.Key, ban) { seen++ })
 	require.Equal(t, 1, seen)
 	require.NoError(t, h.app.limiter.Reset(t.Context(), routeKey("t", "login")))
 	w, err = call(t, h, right)
@@ -308,4 +376,12 @@ func TestChargesRefused(t *testing.T) {
 		err := h.UnmarshalCaddyfile(caddyfile.NewTestDispenser("rate_limit {\n" + text + "\n}"))
 		require.ErrorContains(t, err, want, text)
 	}
+}
+
+// routeKey is the bucket of a tenant on a route.
+func routeKey(tenant, route string) limit.Key { return limit.Key{Tenant: tenant, Route: route} }
+
+// lookAt looks at a bucket.
+func lookAt(key limit.Key, rule limit.Rule) limit.Request {
+	return limit.Request{Buckets: []limit.Bucket{{Key: key, Rule: rule}}, Cost: 1}
 }

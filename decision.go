@@ -23,6 +23,7 @@ type charge struct {
 	source  limit.Source
 	outcome outcome
 	asked   bool // of the shadow buckets
+	beside  bool // it is of a place, and its zone has a bucket before it
 
 	due *due // nil: the request's cost, and nothing of it is settled
 }
@@ -173,6 +174,9 @@ type asker func(wanted limit.Request) (limit.Decision, error)
 // granted. It errs where nobody decided, which of those who take is where the client
 // has left.
 func (h *Handler) decide(charges []charge, wanted limit.Request, ask asker) error {
+	if h.fullHere(charges) {
+		return nil
+	}
 	cost := wanted.Cost
 	wanted.Cost, wanted.Deadline = payable(charges, cost), h.deadline(charges)
 	granted, err := enforce(charges, wanted, ask)
@@ -222,7 +226,7 @@ func (c *charge) costs(price, cost int64) bool {
 func noteShadows(charges []charge, buckets []limit.Bucket, decision limit.Decision) {
 	next := 0
 	for i := range charges {
-		if c := &charges[i]; next < len(buckets) && !c.enforced() && c.bucket.Key == buckets[next].Key {
+		if c := &charges[i]; next < len(buckets) && !c.enforced() && c.bucket.Key == buckets[next].Key && c.isPlace() == (buckets[next].Rule.Algorithm == limit.Concurrency) {
 			part := decision.Part(next)
 			c.note(part, part.First, outcomeShadow)
 			next++

@@ -16,6 +16,7 @@ var (
 	rulesInfoDesc   = stateDesc("rules_info", "The hash of the rules in force, the same on every gateway that has the same rules; always 1; absent while none are known.", "hash")
 	triggerDesc     = stateDesc("trigger_connected", "Whether the trigger of the rules would hear of changes: 1, or 0.", "trigger")
 	keysDesc        = stateDesc("keys", "Entries that are kept in memory, also those of buckets that are full again, by store.", "store")
+	runningDesc     = stateDesc("running_requests", "Requests under a limit of how many run at once that this gateway runs now.")
 	maxKeysDesc     = stateDesc("max_keys", "Entries that each store keeps in memory at most.")
 )
 
@@ -30,7 +31,7 @@ type stateCollector struct{ app *App }
 // Describe sends what Collect may send.
 func (stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc, maxKeysDesc,
+		breakerOpenDesc, rulesDesc, rejectedDesc, rulesAgeDesc, rulesInfoDesc, triggerDesc, keysDesc, maxKeysDesc, runningDesc,
 		instancesDesc, countedDesc, disagreeDesc, heartbeatAgeDesc, regionShareDesc, regionAgeDesc, regionSafeDesc, ignorantDesc,
 	} {
 		descs <- desc
@@ -46,6 +47,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	if s.app.memory != nil {
 		gauge(maxKeysDesc, float64(s.app.maxKeys()))
 		gauge(keysDesc, float64(s.app.memory.local.Len()), "local")
+		gauge(runningDesc, float64(s.app.memory.local.AllRunning()))
 	}
 	if s.app.client != nil {
 		gauge(keysDesc, float64(s.app.memory.refusals.Len()), "remembered")

@@ -83,7 +83,7 @@ func (f *fields) tell(style headerStyle, charges []charge, about int) {
 func quotasOf(charges []charge) []headers.Quota {
 	quotas := make([]headers.Quota, 0, len(charges))
 	for i := range charges {
-		if c := &charges[i]; c.shown() {
+		if c := &charges[i]; c.shown() && !c.quiet() {
 			quotas = append(quotas, headers.Quota{Name: c.zone.name, Rule: c.bucket.Rule, Held: c.held(), State: c.state})
 		}
 	}

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -42,6 +43,10 @@ type memory struct {
 	asked    *hot.Top // of which one in askedSample is noted
 	requests *history.Requests
 	changes  *history.Events
+
+	process    int64        // names it in buckets of places
+	places     atomic.Int64 // the number of the last one
+	departures departures
 }
 
 func takeMemory(identity string) (*memory, func() error, error) {
@@ -49,7 +54,7 @@ func takeMemory(identity string) (*memory, func() error, error) {
 		return &memory{
 			local: localbucket.NewStore(), refusals: front.NewMemoryStore(), ahead: front.NewPrefetchStore(),
 			top: hot.NewTop(time.Now), shadow: hot.NewTop(time.Now), asked: hot.NewTop(time.Now),
-			requests: history.NewRequests(), changes: new(history.Events),
+			requests: history.NewRequests(), changes: new(history.Events), process: newProcess(),
 		}, nil
 	})
 }

@@ -43,7 +43,7 @@ func init() {
 // `{http.rate_limit.source}` | Who decided: `redis`, `remembered`, `prefetch`, `local` or `none`
 // `{http.rate_limit.charged}` | What the request has cost so far
 // `{http.rate_limit.exceeded.name}` | The route whose limit refused the request
-// `{http.rate_limit.exceeded.reason}` | Why: `rate` or `ban`
+// `{http.rate_limit.exceeded.reason}` | Why: `rate`, `concurrency` or `ban`
 type Handler struct {
 	// The names of what is limited, 1 to 64 characters of `A-Za-z0-9._-` each.
 	// Handlers with the same route share its buckets, also over sites. A request
@@ -109,6 +109,11 @@ type Handler struct {
 	// first request that is refused begins it. Not with prefetch or shards. Default:
 	// nobody is banned.
 	Ban *Ban `json:"ban,omitempty"`
+
+	// How many requests of a tenant run at one time, over all gateways: one for each
+	// route, or one for all. It needs no limit beside it. Not with prefetch or shards.
+	// Default: any number.
+	Concurrent []Concurrent `json:"concurrent,omitempty"`
 
 	// How many tokens each gateway may take ahead from Redis for a bucket that is
 	// asked for often, from 0 to 100,000, or `auto` for as many as its demand asks
@@ -252,23 +257,44 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	wanted := limit.Request{Buckets: current.buckets[:0], Cost: cost, Count: 1, Local: rules.ignorant()}
 	if err := h.decide(current.charges[from:], wanted, h.taking(r.Context())); err != nil {
+		h.app.giveBackUnknown(current.charges[from:], true)
 		return current.leave(r, from, err)
 	}
 	current.publish()
 	h.account(current.charges[from:], sinceStart()-started)
-	violated := current.violated(from)
-	if violated < 0 {
-		h.tellShadows(r, current.charges[from:])
-		current.showNearest(from, h.style)
-		current.annotate(r.Context())
-		if h.metered {
-			kept := who // which most requests need no longer
-			current.who = &kept
-			return h.answer(current, from, asked).serve(w, r, next)
-		}
-		return current.pass(w, r, next)
+	if violated := current.violated(from); violated >= 0 {
+		h.app.giveBackUnknown(current.charges[from:], false)
+		return h.refuse(w, r, current, violated)
 	}
-	return h.refuse(w, r, current, violated)
+	if h.metered {
+		kept := who // which most requests need no longer
+		current.who = &kept
+	}
+	return h.serve(w, r, next, admitted{current, from, asked})
+}
+
+// admitted is a request that passes: its verdict, the first of this handler's charges, and
+// when they were asked for.
+type admitted struct {
+	*verdict
+	from  int
+	asked time.Time
+}
+
+// serve lets the request pass, and holds its places until it has ended.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, p admitted) error {
+	h.tellShadows(r, p.charges[p.from:])
+	p.showNearest(p.from, h.style)
+	p.annotate(r.Context())
+	if held := h.app.enter(p.charges[p.from:]); held != nil {
+		held.ResponseWriterWrapper = caddyhttp.ResponseWriterWrapper{ResponseWriter: w}
+		defer held.done()
+		w = held
+	}
+	if h.metered {
+		return h.answer(p.verdict, p.from, p.asked).serve(w, r, next)
+	}
+	return p.pass(w, r, next)
 }
 
 // refuse answers for the bucket that refused, and tells of it.
@@ -326,11 +352,16 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 		case limit.Unlimited:
 			free = append(free, zone)
 		default:
-			c := rules.charge(zone, key, who.shown, rule)
-			if c.bucket.Settles = zone.meter != nil; c.enforced() {
-				c.bucket.Ban = zone.ban
+			if rule.Capacity > 0 {
+				c := rules.charge(zone, key, who.shown, rule)
+				if c.bucket.Settles = zone.meter != nil; c.enforced() {
+					c.bucket.Ban = zone.ban
+				}
+				current.add(c)
 			}
-			current.add(c)
+			if rule.Concurrent > 0 {
+				current.place(&rules, zone, key, who.shown, rule, h.app.memory.nextPlace())
+			}
 		}
 	}
 	for _, zone := range free {
@@ -343,12 +374,24 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 func (h *Handler) account(charges []charge, took time.Duration) {
 	for i := range charges {
 		c := &charges[i]
+		if h.otherTells(charges, i) {
+			continue
+		}
 		c.zone.counts.observe(took)
 		if c.outcome != outcomeUndecided {
 			c.count()
 			h.app.memory.noteAsked(c)
 		}
 	}
+}
+
+// otherTells reports whether another charge of the same zone tells more: a place tells
+// where it alone refuses.
+func (h *Handler) otherTells(charges []charge, i int) bool {
+	if c := &charges[i]; c.beside {
+		return c.quiet() || charges[i-1].outcome == outcomeRefused
+	}
+	return i+1 < len(charges) && charges[i+1].beside && !charges[i+1].quiet() && charges[i].outcome != outcomeRefused
 }
 
 // Interface guards

@@ -176,7 +176,7 @@ func (a *App) countDemand(charges []charge, cost int64) {
 		if due := charges[i].due; due != nil {
 			price = due.price
 		}
-		if price <= charges[i].whole {
+		if price <= charges[i].whole && !charges[i].isPlace() {
 			a.regions.Count(charges[i].bucket.Key, price)
 		}
 	}

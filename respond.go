@@ -34,7 +34,7 @@ var (
 func (v *verdict) showNearest(from int, style headerStyle) {
 	for i := from; i < len(v.charges); i++ {
 		c, about := &v.charges[i], &v.charges[v.about]
-		if c.shown() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
+		if c.shown() && !c.quiet() && (!about.shown() || c.state.Remaining <= about.state.Remaining) {
 			v.about = i
 		}
 	}

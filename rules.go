@@ -90,6 +90,10 @@ type StaticRule struct {
 	// bucket where a request has this one bucket, costs 1, and nothing is taken
 	// ahead. Default: the handler's.
 	Shards int `json:"shards,omitempty"`
+
+	// How many requests of the tenant run on the route at one time, from 1 to 10,000.
+	// Default: the handler's.
+	Concurrent int64 `json:"concurrent,omitempty"`
 }
 
 // Limit is how much may be asked where no rule is found.
@@ -182,6 +186,12 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 	var err error
 	if err := shardBounds.CheckSet(field+".shards", r.Shards); err != nil {
 		return rulecache.Entry{}, err
+	}
+	if r.Concurrent != 0 {
+		if _, err := limit.NewPlaces(r.Concurrent); err != nil {
+			return rulecache.Entry{}, fmt.Errorf("%s.%w", field, err)
+		}
+		wanted.Concurrent = int32(r.Concurrent)
 	}
 	if wanted.Prefetch, err = r.Prefetch.rule(); err != nil {
 		return rulecache.Entry{}, fmt.Errorf("%s.%w", field, err)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
+	"github.com/caddygate/ratelimit/internal/block"
 	"github.com/caddygate/ratelimit/internal/tally"
 	"github.com/caddygate/ratelimit/limit"
 )
@@ -48,6 +50,7 @@ type answer struct {
 	status  int // 0: no header has gone out
 	body    int64
 	reads   bool // some bill is by the body
+	cut     bool // it may have ended before all of it was sent
 	latest  time.Time
 }
 
@@ -105,7 +108,7 @@ func (c *charge) charged(cost int64) int64 {
 
 // settles reports whether what the charge took can be settled.
 func (c *charge) settles() bool {
-	return c.due.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
+	return c.due != nil && c.due.taken > 0 && c.source != limit.SourceNone && (c.outcome == outcomeGranted || c.outcome == outcomeShadow)
 }
 
 // WriteHeader notes the status, and settles what the header tells.
@@ -193,22 +196,27 @@ func (a *answer) byHeader(b *bill) int64 {
 	}
 	values := a.Header()[m.header]
 	if len(values) == 0 {
-		return a.unread(b, unreadMissing)
+		return a.unread(b, unreadMissing, "")
 	}
 	n, ok := tally.Number(strings.TrimSpace(values[0]))
 	if !ok || len(values) > 1 {
-		return a.unread(b, unreadInvalid)
+		return a.unread(b, unreadInvalid, values[0])
 	}
 	return n
 }
 
-// unread is what an answer costs that does not say it.
-func (a *answer) unread(b *bill, reason string) int64 {
-	b.charge.zone.counts.countUnread(reason)
-	if m := b.charge.zone.meter; m.unread >= 0 {
-		return m.unread
+// unread is what an answer costs that does not say it, or says said.
+func (a *answer) unread(b *bill, reason, said string) int64 {
+	z := b.charge.zone
+	z.counts.countUnread(reason)
+	cost := b.charge.due.taken
+	if z.meter.unread >= 0 {
+		cost = z.meter.unread
 	}
-	return b.taken
+	if line := a.handler.logger.Check(zap.DebugLevel, "the answer does not say what it cost"); line != nil {
+		line.Write(zap.String("zone", z.name), zap.String("reason", reason), zap.String("said", block.Clipped(said)), zap.Int64("charged", cost))
+	}
+	return cost
 }
 
 // passed counts a part of the body, and settles what has been under way for long.
@@ -228,15 +236,27 @@ func (a *answer) passed(part []byte, n int64) {
 	}
 	a.latest = now
 	for i := range a.bills {
-		if b := &a.bills[i]; !b.settled && b.charge.zone.meter.bytes > 0 {
-			a.settle(b, begun(a.bytesOf(a.body), b.charge.zone.meter.bytes), false)
+		if b := &a.bills[i]; !b.settled {
+			a.settle(b, a.soFar(b), false)
 		}
 	}
+}
+
+// soFar is what is known of the cost while the body passes: 0 where nothing is.
+func (a *answer) soFar(b *bill) int64 {
+	switch m := b.charge.zone.meter; {
+	case m.bytes > 0:
+		return begun(a.bytesOf(a.body), m.bytes)
+	case b.reader != nil:
+		return max(b.reader.SoFar(), b.reader.Events())
+	}
+	return 0
 }
 
 // end settles the rest. Unseen tells that the handler has panicked.
 func (a *answer) end(err error, panicked bool) {
 	unseen := false
+	a.cut = panicked || err != nil || a.request.Context().Err() != nil
 	if a.status == 0 {
 		switch {
 		case err != nil:
@@ -271,20 +291,25 @@ func (a *answer) atEnd(b *bill, unseen bool) int64 {
 	case m.bytes > 0:
 		return begun(a.bytesOf(a.body), m.bytes)
 	case m.value != nil:
-		n, ok := tally.Number(strings.TrimSpace(a.verdict.repl.ReplaceAll(m.value.template, "")))
+		said := a.verdict.repl.ReplaceAll(m.value.template, "")
+		n, ok := tally.Number(strings.TrimSpace(said))
 		if !ok {
-			return a.unread(b, unreadInvalid)
+			return a.unread(b, unreadInvalid, said)
 		}
 		return n
 	case b.reader == nil && a.body > 0:
-		return a.unread(b, unreadEncoded)
+		return a.unread(b, unreadEncoded, "")
 	case b.reader == nil:
-		return a.unread(b, unreadMissing)
+		return a.unread(b, unreadMissing, "")
 	}
-	if n, ok := b.reader.Sum(); ok {
-		return n
+	n, ok := b.reader.Sum()
+	switch {
+	case !ok:
+		return max(a.unread(b, unreadMissing, ""), b.reader.Events())
+	case a.cut: // whoever leaves before the last event does not know its number
+		return max(n, b.reader.Events())
 	}
-	return max(a.unread(b, unreadMissing), b.reader.Events())
+	return n
 }
 
 // settle tells the limiter that the charge has cost so much in all.

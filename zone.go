@@ -93,7 +93,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := h.provisionCharges(); err != nil {
+	if err := errors.Join(h.provisionCharges(), h.checkConcurrent()); err != nil {
 		return err
 	}
 	for _, zone := range h.zones {
@@ -139,13 +139,18 @@ func (h *Handler) zonesByRoute() ([]*zone, error) {
 		if slices.Contains(routes[:i], route) {
 			return nil, fmt.Errorf("routes: %q is given twice", route)
 		}
-		fallback, err := h.fallbackFor(route, limits, defaults)
+		own := defaults
+		if own.Concurrent, err = h.placesOf(route); err != nil {
+			return nil, err
+		}
+		fallback, err := h.fallbackFor(route, limits, own)
 		if err != nil {
 			return nil, err
 		}
+		fallback.Concurrent = own.Concurrent
 		zones = append(zones, &zone{
-			name: route, route: route, defaults: defaults, fallback: fallback,
-			single: len(routes) == 1 && h.cost.fixed == 1,
+			name: route, route: route, defaults: own, fallback: fallback,
+			single: len(routes) == 1 && h.cost.fixed == 1 && own.Concurrent == 0,
 		})
 	}
 	return zones, nil
@@ -198,6 +203,9 @@ func (h *Handler) fallbackFor(route string, limits map[string]limit.Rule, defaul
 			return rule, fmt.Errorf("default, for route %q: %w", route, err)
 		}
 		return rule, nil
+	}
+	if defaults.Concurrent > 0 && !h.app.coversRoute(route) {
+		return limit.Rule{Mode: defaults.Mode}, nil // places alone
 	}
 	if !h.app.coversRoute(route) {
 		return limit.Rule{}, fmt.Errorf("route %q has no rule that every tenant falls back to, and no zone is there either: give the directive a `limit`, the global option a `default`, or add a static rule for (*, %s)", route, route)
@@ -259,8 +267,11 @@ func (l *layout) join(z *zone) (lost bool) {
 // alone makes a rule one that the layers before Redis can act on. What it asks
 // for beyond that is left out: the limit is the same without.
 func (z *zone) alone(rule limit.Rule) limit.Rule {
-	if !z.single {
+	if !z.single || rule.Concurrent > 0 {
 		rule.Prefetch = limit.PrefetchOff
+	}
+	if rule.Concurrent > 0 {
+		rule.Shards = min(rule.Shards, 1)
 	}
 	if rule.Shards > 1 && (z.layout.whole || rule.Algorithm != limit.TokenBucket || rule.Prefetch != limit.PrefetchOff) {
 		rule.Shards = 1
@@ -274,7 +285,7 @@ func (z *zone) alone(rule limit.Rule) limit.Rule {
 
 // warnOfAnother tells of a limit of the route that another handler has.
 func (h *Handler) warnOfAnother(z *zone) {
-	if h.app.coversRoute(z.route) {
+	if h.app.coversRoute(z.route) || z.fallback.Capacity == 0 {
 		return
 	}
 	first, found := h.app.limits[z.route]

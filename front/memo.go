@@ -156,7 +156,7 @@ func atLeastMilli(ns int64) time.Duration { return max(time.Duration(ns), time.M
 // essence is what a rule says about the state of a bucket.
 func essence(rule limit.Rule) limit.Rule {
 	rule.Algorithm = max(rule.Algorithm, limit.TokenBucket)
-	rule.Prefetch, rule.Mode, rule.Shards = 0, 0, 0
+	rule.Prefetch, rule.Mode, rule.Shards, rule.Concurrent = 0, 0, 0, 0
 	return rule
 }
 

@@ -85,7 +85,7 @@ func (m *Memory) Take(ctx context.Context, req limit.Request) (limit.Decision, e
 
 // Settle is Next's. A refusal is forgotten once something was given back here.
 func (m *Memory) Settle(s limit.Settlement) {
-	if s.More() < 0 {
+	if s.More() < 0 && s.Bucket.Rule.Algorithm != limit.Concurrency {
 		ended, key := s.Ended, s.Bucket.Key
 		s.Ended = func(with limit.Settled) {
 			if with.Lost == "" {
@@ -167,6 +167,9 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 	var found recollection
 	all := true
 	for i := range keys {
+		if req.Buckets[i].Rule.Algorithm == limit.Concurrency {
+			continue // a place may be free at any moment
+		}
 		seen := held.Get(keys[i])
 		current := seen.holds(&req.Buckets[i].Rule, arrived)
 		found.known = found.known || seen != nil
@@ -188,7 +191,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64) (f *flight, leads bool) {
 	for i := range keys {
 		seen := held.Get(keys[i])
-		if !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
+		if req.Buckets[i].Rule.Algorithm == limit.Concurrency || !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
 			continue
 		}
 		switch {
@@ -208,9 +211,14 @@ func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64)
 // refusal is the answer from what is known of all buckets.
 func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) limit.Decision {
 	now := m.Store.elapsed(m.Clock)
-	decision := limit.Decision{Source: limit.SourceRemembered, First: held.Get(keys[0]).state(req.CostOf(0), now)}
-	for i := range keys[1:] {
-		decision.Rest = append(decision.Rest, held.Get(keys[i+1]).state(req.CostOf(i+1), now))
+	decision := limit.Decision{Source: limit.SourceRemembered}
+	if len(keys) > 1 {
+		decision.Rest = make([]limit.State, len(keys)-1)
+	}
+	for i := range keys {
+		if req.Buckets[i].Rule.Algorithm != limit.Concurrency { // of places nothing is known
+			decision.Set(i, held.Get(keys[i]).state(req.CostOf(i), now))
+		}
 	}
 	return decision
 }
@@ -225,6 +233,9 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 	held := m.Store.entries.Lock(keys...)
 	defer held.Unlock()
 	for i := range keys {
+		if req.Buckets[i].Rule.Algorithm == limit.Concurrency {
+			continue
+		}
 		told := newMemo(&req.Buckets[i], req.CostOf(i), decision.At(i))
 		told.sent, told.replied = sent, now
 		told.date(believed(&req.Buckets[i], decision.Granted, decision.At(i)))

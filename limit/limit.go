@@ -44,6 +44,9 @@ type Bucket struct {
 	// is banned.
 	Ban time.Duration
 
+	// Place names the place that one unit takes, of a bucket of places.
+	Place Place
+
 	// Settles tells that what is taken is settled later, by Settle. A ban is then
 	// begun by what was settled and not by a refusal, so that requests under way ban
 	// nobody, and a refusal is not believed for long.

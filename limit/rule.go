@@ -131,6 +131,9 @@ type Rule struct {
 	// Shards is into how many parts the bucket is split; 0 means that the rule
 	// names none, 1 that it is whole.
 	Shards uint8
+	// Concurrent is how many requests may run at once, beside what the bucket gives; 0
+	// means that the rule names no number.
+	Concurrent int32
 }
 
 // NewRule checks r against the bounds and returns it with WindowMillis computed.
@@ -162,6 +165,8 @@ func checkOptions(r Rule) error {
 		return fmt.Errorf("mode %d is unknown", r.Mode)
 	case r.Prefetch < PrefetchAuto || r.Prefetch > MaxPrefetch:
 		return fmt.Errorf("prefetch %d is out of bounds: allowed are 0 to %d, and auto", r.Prefetch, MaxPrefetch)
+	case r.Concurrent < 0 || r.Concurrent > MaxPlaces:
+		return fmt.Errorf("concurrent %d is out of bounds: allowed are 1 to %d", r.Concurrent, MaxPlaces)
 	case r.Shards > MaxShards:
 		return fmt.Errorf("shards %d is out of bounds: allowed are 1 to %d", r.Shards, MaxShards)
 	}
@@ -169,7 +174,7 @@ func checkOptions(r Rule) error {
 }
 
 // Or returns r with everything it does not name (algorithm, mode, prefetch,
-// shards) taken from defaults. Capacity and refill are always r's own.
+// shards, concurrent) taken from defaults. Capacity and refill are always r's own.
 func (r Rule) Or(defaults Rule) Rule {
 	if r.Algorithm == 0 {
 		r.Algorithm = defaults.Algorithm
@@ -182,6 +187,9 @@ func (r Rule) Or(defaults Rule) Rule {
 	}
 	if r.Shards == 0 {
 		r.Shards = defaults.Shards
+	}
+	if r.Concurrent == 0 {
+		r.Concurrent = defaults.Concurrent
 	}
 	return r
 }

@@ -22,6 +22,11 @@ type Settlement struct {
 	// capacity. A log gives back only. Both are 0 or more.
 	Taken, Spent int64
 
+	// Renewed are the numbers of the places, of the process that Bucket.Place names, that
+	// go on being held: those that are gone are entered again, also above the limit. Only
+	// of a bucket of places, which is given back its place else, by Taken 1 and Spent 0.
+	Renewed []int64
+
 	// Granted is when the unit was asked for. A window gives back what was taken then,
 	// and nothing once it is over. It has a monotonic reading.
 	Granted time.Time
@@ -66,10 +71,10 @@ func (r *Request) CostOf(i int) int64 {
 }
 
 // Uniform reports whether all that a request asks for is an ordinary decision: each
-// bucket costs the same and has no ban.
+// bucket costs the same and has no ban, and none is of places.
 func (r *Request) Uniform() bool {
 	for i := range r.Buckets {
-		if b := &r.Buckets[i]; b.Cost > 0 && b.Cost != r.Cost || b.Ban > 0 {
+		if b := &r.Buckets[i]; b.Cost > 0 && b.Cost != r.Cost || b.Ban > 0 || b.Rule.Algorithm == Concurrency {
 			return false
 		}
 	}

@@ -50,6 +50,8 @@ func (l *Limiter) Take(_ context.Context, req limit.Request) (limit.Decision, er
 // decide decides for all buckets of a request together.
 func (l *Limiter) decide(req *limit.Request) limit.Decision {
 	switch {
+	case req.Places():
+		return l.takePlaces(req)
 	case l.mayBan(req):
 		return l.takeUnlessBanned(req)
 	case len(req.Buckets) == 1:
@@ -68,6 +70,10 @@ func (l *Limiter) Settle(s limit.Settlement) {
 	}
 	var result limit.Settled
 	switch algorithmOf(&s.Bucket) {
+	case limit.Concurrency:
+		l.settlePlaces(&s)
+		s.End(result)
+		return
 	case limit.SlidingWindowLog:
 		result.Cut = settleOne(l, l.store.logs, &s)
 	case limit.SlidingWindowCounter:
@@ -126,7 +132,7 @@ func settleOne[S state[S]](l *Limiter, in *states[S], s *limit.Settlement) (cut 
 	t := newTurn[S](key, ask{cost: 1, count: 1, elapsed: elapsed}, &s.Bucket.Rule)
 	t.read(&held)
 	more := s.More()
-	if more == 0 || t.stored == nil && more < 0 {
+	if t.stored == nil && more <= 0 {
 		return 0
 	}
 	at := floorTo(elapsed-s.Age(l.now()), t.current.unit())
@@ -174,7 +180,7 @@ func checkRule(rule *limit.Rule) error {
 	switch {
 	case rule.Algorithm <= limit.TokenBucket:
 		return nil
-	case rule.Algorithm > limit.SlidingWindowCounter:
+	case rule.Algorithm > limit.SlidingWindowCounter && rule.Algorithm != limit.Concurrency:
 		return fmt.Errorf("algorithm %d is unknown", rule.Algorithm)
 	case rule.Capacity < 1 || rule.Capacity > limit.MaxCapacity:
 		return fmt.Errorf("capacity %d is out of bounds", rule.Capacity)

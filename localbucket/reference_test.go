@@ -42,6 +42,34 @@ func replay(t testing.TB, o model.Options) {
 	}
 }
 
+// TestAccounts holds what is settled, owed and banned over random traces to the model.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowCounter} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			for seed := range model.Traces(10_000) {
+				var now int64
+				l := New(NewStore(), Options{Clock: func() time.Time { return time.UnixMicro(now) }})
+				l.store.epoch = time.Unix(0, 0)
+				for i, e := range model.Account(seed, algorithm) {
+					now = e.Micros
+					if s := e.Settlement; s != nil {
+						s.Source = limit.SourceLocal
+						s.Ended = func(with limit.Settled) { require.Equal(t, e.Settled, with, "seed %d, step %d, %+v", seed, i, s) }
+						l.Settle(*s)
+						continue
+					}
+					e.Want.Source = limit.SourceLocal
+					got, err := l.Take(context.Background(), e.Request)
+					require.NoError(t, err)
+					require.Equal(t, e.Want, got, "seed %d, step %d, %+v", seed, i, e.Request)
+				}
+			}
+		})
+	}
+}
+
 // equal is require.Equal, quickly.
 func equal(a, b *limit.Decision) bool {
 	if a.Granted != b.Granted || a.Source != b.Source || a.First != b.First || len(a.Rest) != len(b.Rest) {

@@ -38,7 +38,7 @@ func (c counter) under(rule *limit.Rule, now int64) counter {
 	}
 	c.prev, c.cur = c.cur, 0
 	c.start += passed * rule.WindowMillis
-	if passed > 1 {
+	if passed > 1 || c.prev == 0 {
 		c.prev, c.start = 0, now
 	}
 	return c

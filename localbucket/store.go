@@ -21,6 +21,7 @@ type Store struct {
 	logs     *states[log]
 	counters *states[counter]
 	bans     *bounded.Map[ban]
+	running  running
 	lastBan  atomic.Int64 // when the last ban is over, in ms; never: there was none
 	prints   bounded.Fingerprints
 	bounds   bounded.Bounds
@@ -37,6 +38,7 @@ func NewStore() *Store {
 		logs:     bounded.New[log](0),
 		counters: bounded.New[counter](0),
 		bans:     bounded.New[ban](0),
+		running:  running{byKey: map[limit.Key]map[int64]struct{}{}},
 		prints:   bounded.NewFingerprints(),
 		epoch:    time.Now(),
 	}

@@ -3,7 +3,7 @@
 -- KEYS and ARGV: as in take.lua.
 
 -- The algorithms by their number, each made when the first key asks for it.
-local algorithms = { token_bucket, sliding_window_log, sliding_window_counter, [6] = ban }
+local algorithms = { token_bucket, sliding_window_log, sliding_window_counter, [5] = places, [6] = ban }
 
 local function algorithm_of(number)
   local algorithm = algorithms[number]
@@ -51,6 +51,10 @@ return function(packed)
     state.cost, state.of = cost, states[i - 1]
     if priced then
       state.cost, at = numbers('<d', packed, at)
+      if number == 5 and state.cost > 1 and count < 0 then
+        state.others = { numbers('<' .. string.rep('d', state.cost - 1), packed, at) }
+        at = table.remove(state.others)
+      end
     end
     state.by = algorithm_of(number)
     local err = state.by.read(state)

@@ -24,7 +24,7 @@ func TestTakeIsOneText(t *testing.T) {
 	for _, name := range []string{"token_bucket", "sliding_window_log", "sliding_window_counter"} {
 		require.Contains(t, script.Text, "local function "+name+"()")
 	}
-	require.Less(t, len(script.Text), 16<<10, "it is sent whole where it is not known")
+	require.Less(t, len(script.Text), 20<<10, "it is sent whole where it is not known")
 }
 
 func TestTakeLoads(t *testing.T) {

@@ -5,9 +5,10 @@
 -- command does. It is numbers as little-endian doubles:
 --   n cost count                                    its keys, what one unit costs, the units wanted
 --   algorithm capacity refill_per_second window_ms  n times; 1 bucket, 2 log, 3 counter
+--                                                   5 places: limit process number
 -- Where n is below 0, its keys are as many, and each has a fifth number, a cost of its
--- own in place of the entry's. Only such an entry may have a key of a ban, which is
--- that of the key before it:
+-- own in place of the entry's. Only such an entry may have a key of places, or one of a
+-- ban, which is that of the key before it:
 --   6 length_ms settled unit cost                   settled: 1 where settlements begin it
 -- An entry is granted the largest whole number up to count that every key of it
 -- can give; count 0 looks and writes nothing, not even repairs. Count -1, of such an
@@ -41,6 +42,7 @@ while true do
     --> token_bucket.lua
     --> sliding_window_log.lua
     --> sliding_window_counter.lua
+    --> places.lua
     --> ban.lua
     --> long_way.lua
   end)()

@@ -29,7 +29,7 @@ func weigh(rules []limit.Rule) (fixed, perUnit int64) {
 		switch rules[i].Algorithm {
 		case limit.SlidingWindowLog:
 			fixed, perUnit = fixed+3, perUnit+1
-		case limit.SlidingWindowCounter:
+		case limit.SlidingWindowCounter, limit.Concurrency:
 			fixed += 2
 		default:
 			fixed++
@@ -68,10 +68,10 @@ func (b *batch) reset() {
 }
 
 // add takes a waiter in: to those that ask for the same, if there are any. One
-// that takes tokens ahead, or only looks, stays alone.
+// that takes tokens ahead, only looks, or takes a place of its own, stays alone.
 func (b *batch) add(w *waiter) {
 	b.waiters++
-	if w.count == 1 && b.join(w) {
+	if w.count == 1 && !w.placed() && b.join(w) {
 		return
 	}
 	b.weight += w.weight()

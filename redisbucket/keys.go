@@ -18,6 +18,7 @@ const noName = "~"
 const (
 	logSuffix     = ":log"
 	counterSuffix = ":win"
+	placesSuffix  = ":run"
 )
 
 // appendKey appends the Redis key of a bucket: `rl:{shop-a}:create-order`, whose
@@ -61,6 +62,8 @@ func algorithmSuffix(algorithm limit.Algorithm) string {
 		return logSuffix
 	case limit.SlidingWindowCounter:
 		return counterSuffix
+	case limit.Concurrency:
+		return placesSuffix
 	default:
 		return ""
 	}

@@ -118,7 +118,7 @@ func checkRequest(req *limit.Request) error {
 // for one command each. In a cluster that is each by itself: a shard's names are
 // in several slots, and those of a slot that moves may be in two places.
 func resetNames(prefix string, key limit.Key, apart bool) (groups [][]string) {
-	for algorithm := limit.TokenBucket; algorithm <= limit.SlidingWindowCounter; algorithm++ {
+	for _, algorithm := range []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowLog, limit.SlidingWindowCounter, limit.Concurrency} {
 		name := keyText(prefix, key, algorithm)
 		if apart || len(groups) == 0 {
 			groups = append(groups, nil)

@@ -66,7 +66,7 @@ func (w *waiter) ask(prefix string, req *limit.Request) {
 		bucket := &req.Buckets[i]
 		w.key(prefix, bucket)
 		if !uniform {
-			w.prices = append(w.prices, price{cost: req.CostOf(i)})
+			w.prices = append(w.prices, price{cost: req.CostOf(i), place: bucket.Place})
 			if !req.Splits() { // a shadow bans nobody
 				w.ban(prefix, bucket, 1)
 			}
@@ -127,6 +127,7 @@ type price struct {
 	ban     time.Duration // of the key of a ban: its length; 0: the key is a bucket's
 	settled bool          // whether settlements begin the ban
 	unit    int64         // what one unit of its bucket costs at the start
+	place   limit.Place   // of the key of places
 }
 
 // together is how many of the keys the script decides about at once: all or, where
@@ -172,9 +173,22 @@ func (w *waiter) limitTime(ctx context.Context, deadline time.Time) {
 // patience is how long its caller waits in all.
 func (w *waiter) patience() time.Duration { return w.deadline.Sub(w.arrived) }
 
+// placed reports whether the waiter asks for a place, which nobody else asks for.
+func (w *waiter) placed() bool {
+	for i := range w.prices {
+		if w.prices[i].place.Number > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // weight is what an entry for it alone weighs in a call.
 func (w *waiter) weight() int64 {
 	fixed, perUnit := weigh(w.rules)
+	if w.renewed() > 0 {
+		return fixed + int64(w.renewed())/5
+	}
 	if w.settling != nil {
 		return fixed + (perUnit*max(0, -w.settling.More())+1)/2
 	}

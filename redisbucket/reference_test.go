@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -74,6 +75,75 @@ func replay(t testing.TB, client *redis.Client, digest string, o model.Options) 
 			require.Equal(t, want, got, "seed %d, step %d, %+v", o.Seed, i, steps[i].Request)
 		}
 	}
+}
+
+// TestAccounts holds what is settled, owed and banned over random traces to the model.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	client := servertest.Redis(t).Client(t)
+	digest, err := client.ScriptLoad(t.Context(), timedScript(t)).Result()
+	require.NoError(t, err)
+	most := uint64(500)
+	if servertest.Thorough(t, "10,000 traces of settlements for each algorithm instead of 500") {
+		most = 10_000
+	}
+	for _, algorithm := range []limit.Algorithm{limit.TokenBucket, limit.SlidingWindowCounter} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			for seed := range model.Traces(most) {
+				replayAccount(t, client, digest, seed, algorithm)
+				if seed%500 == 0 {
+					require.NoError(t, client.FlushDB(t.Context()).Err())
+				}
+			}
+		})
+	}
+}
+
+func replayAccount(t *testing.T, client *redis.Client, digest string, seed uint64, algorithm limit.Algorithm) {
+	t.Helper()
+	entries := model.Account(seed, algorithm)
+	pipe := client.Pipeline()
+	replies, parts := make([]*redis.Cmd, len(entries)), make([]*part, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		prefix := fmt.Sprintf("account-%d-%d", algorithm, seed)
+		w, b := newWaiter(), &batch{}
+		if e.Settlement != nil {
+			w.askToSettle(prefix, e.Settlement)
+			w.cost = w.age(time.UnixMicro(e.Micros))
+		} else {
+			w.ask(prefix, &e.Request)
+		}
+		b.add(w)
+		parts[i] = &b.split()[0]
+		replies[i] = pipe.Do(context.Background(), append(parts[i].command("evalsha", digest), e.Micros/1_000_000, e.Micros%1_000_000)...)
+	}
+	_, err := pipe.Exec(context.Background())
+	require.NoError(t, err)
+	for i, p := range parts {
+		e := &entries[i]
+		numbers, err := replies[i].Int64Slice()
+		require.NoError(t, err)
+		require.NoError(t, p.decode(listOf(numbers)))
+		w := p.entries[0].first
+		p.deliver()
+		if e.Settlement == nil {
+			e.Want.Source = limit.SourceRedis
+			require.Equal(t, e.Want, w.decision, "seed %d, step %d, %+v", seed, i, e.Request)
+			continue
+		}
+		got := limit.Settled{Cut: w.decision.Granted, Banned: w.decision.First.Banned}
+		require.Equal(t, e.Settled, got, "seed %d, step %d, %+v", seed, i, e.Settlement)
+	}
+}
+
+// listOf is a reply of integers.
+func listOf(numbers []int64) []byte {
+	reply := fmt.Appendf(nil, "*%d\r\n", len(numbers))
+	for _, n := range numbers {
+		reply = fmt.Appendf(reply, ":%d\r\n", n)
+	}
+	return reply
 }
 
 // integers writes a decision as the script does.

@@ -13,6 +13,9 @@ const (
 	// settleAfter is how long a settlement waits for a call that goes to the node
 	// anyway.
 	settleAfter = 10 * time.Millisecond
+	// leaveAfter is how long a place waits that is given back: another request may be
+	// refused meanwhile.
+	leaveAfter = 2 * time.Millisecond
 	// settleTimeout is what a call has that only settles, where no request has told
 	// how long one waits.
 	settleTimeout = 5 * time.Millisecond
@@ -27,6 +30,7 @@ type owed struct {
 	timer *time.Timer
 	due   bool // they have waited long enough for a call that goes there anyway
 	set   bool // the timer runs
+	soon  bool // it runs for a place that is given back
 }
 
 // Settle settles in Redis, once: with the next call there, or by one of its own. What
@@ -46,7 +50,10 @@ func (l *Limiter) Settle(s limit.Settlement) {
 func (w *waiter) askToSettle(prefix string, s *limit.Settlement) {
 	w.names, w.keys, w.rules, w.prices = w.names[:0], w.keys[:0], w.rules[:0], w.prices[:0]
 	w.key(prefix, &s.Bucket)
-	w.prices = append(w.prices, price{cost: s.More()})
+	w.prices = append(w.prices, price{cost: s.More(), place: s.Bucket.Place})
+	if len(s.Renewed) > 0 {
+		w.prices[0].cost = int64(len(s.Renewed))
+	}
 	w.ban(prefix, &s.Bucket, s.Spent)
 	w.apart = false
 	w.renew(0, settles)
@@ -55,6 +62,11 @@ func (w *waiter) askToSettle(prefix string, s *limit.Settlement) {
 
 // settles is the count of an entry that settles, in the script's protocol.
 const settles = -1
+
+// leaves reports whether a place is given back.
+func (w *waiter) leaves() bool {
+	return w.rules[0].Algorithm == limit.Concurrency && len(w.settling.Renewed) == 0
+}
 
 // age tells the script how long ago the unit was granted.
 func (w *waiter) age(now time.Time) int64 {
@@ -126,7 +138,11 @@ func (s *senders) owe(w *waiter) error {
 	}
 	s.owed.append(w)
 	s.owed.count++
-	if !s.owed.set {
+	switch leaves := w.leaves(); {
+	case leaves && !s.owed.soon:
+		s.owed.set, s.owed.soon = true, true
+		s.owed.timer.Reset(leaveAfter)
+	case !s.owed.set:
 		s.owed.set = true
 		s.owed.timer.Reset(settleAfter)
 	}
@@ -137,7 +153,7 @@ func (s *senders) owe(w *waiter) error {
 func (s *senders) settleNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owed.set = false
+	s.owed.set, s.owed.soon = false, false
 	s.owed.due = s.owed.first != nil
 	s.give()
 }

@@ -235,7 +235,7 @@ func appendEntry(out []byte, e *entry) []byte {
 // appendPriced appends the word about keys that do not all cost the same, or have bans.
 func appendPriced(out []byte, e *entry, from, to int) []byte {
 	w := e.first
-	out = appendLength(out, '$', 8*(3+5*(to-from)))
+	out = appendLength(out, '$', 8*(3+5*(to-from)+max(0, w.renewed()-1)))
 	out = appendNumbers(out, -float64(to-from), float64(w.cost), float64(e.count))
 	for k := from; k < to; k++ {
 		rule, p := &w.rules[k], &w.prices[k]
@@ -247,10 +247,36 @@ func appendPriced(out []byte, e *entry, from, to int) []byte {
 			out = appendNumbers(out, banKind, float64(p.ban.Milliseconds()), settled, float64(p.unit), float64(p.cost))
 			continue
 		}
+		if rule.Algorithm == limit.Concurrency {
+			out = w.appendPlaces(out, rule, p)
+			continue
+		}
 		algorithm := max(rule.Algorithm, limit.TokenBucket)
 		out = appendNumbers(out, float64(algorithm), float64(rule.Capacity), rule.Refill, float64(rule.WindowMillis), float64(p.cost))
 	}
 	return append(out, "\r\n"...)
+}
+
+// appendPlaces appends what the script is told of a key of places: the numbers of all
+// that are renewed, or of one.
+func (w *waiter) appendPlaces(out []byte, rule *limit.Rule, p *price) []byte {
+	numbers := []int64{p.place.Number}
+	if w.renewed() > 0 {
+		numbers = w.settling.Renewed
+	}
+	out = appendNumbers(out, float64(limit.Concurrency), float64(rule.Capacity), float64(p.place.Process), float64(numbers[0]), float64(p.cost))
+	for _, n := range numbers[1:] {
+		out = appendNumbers(out, float64(n))
+	}
+	return out
+}
+
+// renewed is how many places the entry renews.
+func (w *waiter) renewed() int {
+	if w.settling == nil {
+		return 0
+	}
+	return len(w.settling.Renewed)
 }
 
 // banKind is the number of a ban's key in the script's protocol.

@@ -187,7 +187,8 @@ func (f *ImportFile) keep(line int, pair Pair, rule limit.Rule) {
 	text = appendWord(text, rule.Algorithm.String())
 	text = appendWord(text, rule.Mode.String())
 	text = appendWord(text, prefetchText(rule.Prefetch))
-	text = appendWord(text, shardsText(rule.Shards))
+	text = appendWord(text, numberText(int64(rule.Shards)))
+	text = appendWord(text, numberText(int64(rule.Concurrent)))
 	text = strconv.AppendInt(append(text, '\t'), int64(line), 10)
 	text = strconv.AppendFloat(append(text, '\t'), rule.Refill, 'g', -1, 64)
 	f.copied.Write(append(text, '\n'))
@@ -233,9 +234,10 @@ func prefetchText(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-func shardsText(n uint8) string {
+// numberText is a number of an optional column; 0 is none.
+func numberText(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return strconv.Itoa(int(n))
+	return strconv.FormatInt(n, 10)
 }

@@ -17,22 +17,22 @@ func TestReadImportCSV(t *testing.T) {
 		`list,"a\b ""c"", d",10.0,1,,7,,`+"\r\n"), FormatCSV, nil)
 	require.NoError(t, err)
 	require.Equal(t, 3, file.Len())
-	require.Equal(t, "shop-a\tcreate-order\t200\t0.5\t\\N\t\\N\tauto\t\\N\t2\t0.5\n"+
-		"~guest\t*\t200\t100\tsliding_window_log\tshadow\t0\t4\t3\t100\n"+
-		`a\\b "c", d`+"\tlist\t1\t10\t\\N\t\\N\t7\t\\N\t5\t10\n", file.copied.String())
+	require.Equal(t, "shop-a\tcreate-order\t200\t0.5\t\\N\t\\N\tauto\t\\N\t\\N\t2\t0.5\n"+
+		"~guest\t*\t200\t100\tsliding_window_log\tshadow\t0\t4\t\\N\t3\t100\n"+
+		`a\\b "c", d`+"\tlist\t1\t10\t\\N\t\\N\t7\t\\N\t\\N\t5\t10\n", file.copied.String())
 	require.Equal(t, []int32{2, 3, 5}, file.lines)
 	require.Equal(t, 1, file.fractions.Count)
 }
 
 func TestReadImportJSONLines(t *testing.T) {
 	t.Parallel()
-	file, err := ReadImport(strings.NewReader(`{"tenant_id":"shop-a","route_id":"create-order","capacity":200,"refill_per_second":0.5}`+"\n\n"+
+	file, err := ReadImport(strings.NewReader(`{"tenant_id":"shop-a","route_id":"create-order","capacity":200,"refill_per_second":0.5,"concurrent":4}`+"\n\n"+
 		`  {"mode":"deny","tenant_id":"a\tb","route_id":"*","capacity":2e2,"refill_per_second":1,"prefetch":"auto","shards":null}`), FormatJSONLines, nil)
 	require.NoError(t, err)
-	require.Equal(t, "shop-a\tcreate-order\t200\t0.5\t\\N\t\\N\t\\N\t\\N\t1\t0.5\n"+
-		"a\\tb\t*\t200\t1\t\\N\tdeny\tauto\t\\N\t3\t1\n", file.copied.String())
+	require.Equal(t, "shop-a\tcreate-order\t200\t0.5\t\\N\t\\N\t\\N\t\\N\t4\t1\t0.5\n"+
+		"a\\tb\t*\t200\t1\t\\N\tdeny\tauto\t\\N\t\\N\t3\t1\n", file.copied.String())
 	require.Equal(t, [columnCount]bool{
-		columnTenant: true, columnRoute: true, columnCapacity: true, columnRefill: true, columnMode: true, columnPrefetch: true, columnShards: true,
+		columnTenant: true, columnRoute: true, columnCapacity: true, columnRefill: true, columnMode: true, columnPrefetch: true, columnShards: true, columnConcurrent: true,
 	}, file.used)
 }
 
@@ -131,6 +131,6 @@ func FuzzReadImport(f *testing.F) {
 			return
 		}
 		require.Equal(t, file.Len(), strings.Count(file.copied.String(), "\n"))
-		require.Equal(t, file.Len()*9, strings.Count(file.copied.String(), "\t"))
+		require.Equal(t, file.Len()*10, strings.Count(file.copied.String(), "\t"))
 	})
 }

@@ -220,7 +220,7 @@ func (r *importReader) member(tokens *json.Decoder, values *row) (int, error) {
 }
 
 func holdsWords(column int) bool {
-	return column != columnCapacity && column != columnRefill && column != columnShards
+	return column != columnCapacity && column != columnRefill && column != columnShards && column != columnConcurrent
 }
 
 func holdsNumbers(column int) bool {

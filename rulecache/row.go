@@ -19,6 +19,7 @@ const (
 	columnMode
 	columnPrefetch
 	columnShards
+	columnConcurrent
 	columnCount
 )
 
@@ -30,7 +31,7 @@ const firstOptionalColumn = columnAlgorithm
 func columnNames() [columnCount]string {
 	return [columnCount]string{
 		"id", "tenant_id", "route_id", "capacity", "refill_per_second",
-		"algorithm", "mode", "prefetch", "shards",
+		"algorithm", "mode", "prefetch", "shards", "concurrent",
 	}
 }
 
@@ -96,7 +97,10 @@ func (r *row) options(rule *limit.Rule) (err error) {
 	if rule.Prefetch, err = r.prefetch(); err != nil {
 		return err
 	}
-	rule.Shards, err = r.shards()
+	if rule.Shards, err = r.shards(); err != nil {
+		return err
+	}
+	rule.Concurrent, err = r.concurrent()
 	return err
 }
 
@@ -128,6 +132,17 @@ func (r *row) shards() (uint8, error) {
 		err = fmt.Errorf("shards %d is out of bounds: allowed are 1 to %d", n, limit.MaxShards)
 	}
 	return uint8(n), err
+}
+
+func (r *row) concurrent() (int32, error) {
+	if r[columnConcurrent] == nil {
+		return 0, nil
+	}
+	n, err := r.whole(columnConcurrent)
+	if err == nil && (n < 1 || n > limit.MaxPlaces) {
+		err = fmt.Errorf("concurrent %d is out of bounds: allowed are 1 to %d", n, limit.MaxPlaces)
+	}
+	return int32(n), err
 }
 
 // whole reads a whole number, which a numeric column may write as 10.00.

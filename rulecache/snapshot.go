@@ -245,6 +245,9 @@ func (d *digest) add(pair Pair, rule limit.Rule) {
 	text = binary.BigEndian.AppendUint64(text, math.Float64bits(rule.Refill))
 	text = binary.BigEndian.AppendUint32(text, uint32(rule.Prefetch))
 	text = append(text, byte(rule.Algorithm), byte(rule.Mode), rule.Shards)
+	if rule.Concurrent > 0 {
+		text = binary.BigEndian.AppendUint32(text, uint32(rule.Concurrent))
+	}
 	d.addHash(sha256.Sum256(text))
 }
 

@@ -42,6 +42,8 @@ type storedRule struct {
 	Mode      string  `json:"mode,omitempty"`
 	Prefetch  int32   `json:"prefetch,omitempty"`
 	Shards    uint8   `json:"shards,omitempty"`
+
+	Concurrent int32 `json:"concurrent,omitempty"`
 }
 
 // storedRuleBytes is about what one rule takes in JSON.
@@ -66,7 +68,7 @@ func (s *Snapshot) encode() ([]byte, error) {
 		}
 		stored = storedRule{
 			Tenant: pair.Tenant, Route: pair.Route, Capacity: rule.Capacity, Refill: rule.Refill,
-			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Prefetch: rule.Prefetch, Shards: rule.Shards,
+			Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Prefetch: rule.Prefetch, Shards: rule.Shards, Concurrent: rule.Concurrent,
 		}
 		if err := encoder.Encode(&stored); err != nil {
 			return nil, err
@@ -155,7 +157,7 @@ func decode(text []byte, maxRules int) (*Snapshot, error) {
 }
 
 func (r storedRule) entry() (entry Entry, err error) {
-	rule := limit.Rule{Capacity: r.Capacity, Refill: r.Refill, Prefetch: r.Prefetch, Shards: r.Shards}
+	rule := limit.Rule{Capacity: r.Capacity, Refill: r.Refill, Prefetch: r.Prefetch, Shards: r.Shards, Concurrent: r.Concurrent}
 	if r.Algorithm != "" {
 		if rule.Algorithm, err = limit.ParseAlgorithm(r.Algorithm); err != nil {
 			return Entry{}, err

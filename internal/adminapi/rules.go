@@ -51,6 +51,7 @@ type Numbers struct {
 	Mode            string  `json:"mode,omitempty"`
 	Prefetch        any     `json:"prefetch,omitempty"`
 	Shards          uint8   `json:"shards,omitempty"`
+	Concurrent      int32   `json:"concurrent,omitempty"`
 }
 
 // Where a rule comes from.
@@ -73,7 +74,7 @@ const (
 func NewNumbers(rule limit.Rule) Numbers {
 	n := Numbers{
 		Capacity: rule.Capacity, RefillPerSecond: rule.Refill,
-		Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Shards: rule.Shards,
+		Algorithm: rule.Algorithm.String(), Mode: rule.Mode.String(), Shards: rule.Shards, Concurrent: rule.Concurrent,
 	}
 	switch rule.Prefetch {
 	case 0:

@@ -30,7 +30,7 @@ func importCommand(expand expander) *cobra.Command {
 The file is CSV with a header, or has one JSON object a line (.jsonl, .ndjson);
 - is the standard input, and needs --format. Its columns are the table's:
 tenant_id, route_id, capacity and refill_per_second, and, where the table has
-them, algorithm, mode, prefetch and shards.
+them, algorithm, mode, prefetch, shards and concurrent.
 
 Every line is checked before anything is written. A bad one stops the import and
 is named. Then the differences to the table are shown, and with --yes they are

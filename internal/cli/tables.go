@@ -127,6 +127,9 @@ func optionsOf(n *adminapi.Numbers) string {
 	if n.Shards > 1 {
 		words = append(words, fmt.Sprint("shards ", n.Shards))
 	}
+	if n.Concurrent > 0 {
+		words = append(words, fmt.Sprint("concurrent ", n.Concurrent))
+	}
 	return joined(words...)
 }
 

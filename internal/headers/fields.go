@@ -47,7 +47,8 @@ func (q *Quota) UntilMore() (seconds int64, found bool) {
 // 9651), a List with one member for each quota. Its parameters are those of
 // draft-ietf-httpapi-ratelimit-headers-11, section 3.1: q, the rule's capacity,
 // and w, its window in whole seconds, rounded up and at least 1, because the
-// draft knows no shorter one. There is no pk: a partition key names the tenant.
+// draft knows no shorter one. A number of requests at once has no window, and the quota
+// unit concurrent-requests. There is no pk: a partition key names the tenant.
 func Policy(quotas []Quota) string {
 	var room [fieldRoom]byte
 	field := room[:0]
@@ -58,6 +59,10 @@ func Policy(quotas []Quota) string {
 		rule := &quotas[i].Rule
 		field = appendMember(field, quotas[i].Name)
 		field = appendParameter(field, 'q', rule.Capacity)
+		if rule.Algorithm == limit.Concurrency {
+			field = append(field, `;qu="concurrent-requests"`...)
+			continue
+		}
 		field = appendParameter(field, 'w', max(1, WholeSeconds(time.Duration(rule.WindowMillis)*time.Millisecond)))
 	}
 	return string(field)

@@ -34,6 +34,9 @@ func (t *tokens) seen(rule limit.Rule, now int64) tokens {
 	if capacity := parts(rule.Capacity); seen.held.Cmp(capacity) > 0 {
 		seen.held = capacity
 	}
+	if debt := parts(-rule.Capacity); seen.held.Cmp(debt) < 0 {
+		seen.held = debt
+	}
 	return seen
 }
 
@@ -50,7 +53,11 @@ func (t tokens) balance(rule limit.Rule, ms int64) *big.Float {
 
 func (t *tokens) room(rule limit.Rule, now int64) int64 {
 	balance := t.seen(rule, now).balance(rule, floor(now, 1000))
-	whole, _ := balance.Add(balance, number(slackParts)).Quo(balance, number(part)).Int64()
+	balance.Add(balance, number(slackParts))
+	if balance.Sign() < 0 {
+		return -1 // a debt
+	}
+	whole, _ := balance.Quo(balance, number(part)).Int64()
 	return min(rule.Capacity, whole)
 }
 

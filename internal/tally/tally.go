@@ -212,6 +212,12 @@ func (r *Reader) endLine() {
 // Events returns how many events have passed.
 func (r *Reader) Events() int64 { return r.events }
 
+// SoFar returns what the numbers that have passed come to, 0 where they come to none.
+func (r *Reader) SoFar() int64 {
+	sum, _ := r.scan.sum()
+	return sum
+}
+
 // Sum returns what the numbers at the paths come to, each path's last one in a stream.
 // It is not ok where none was there, or one was no whole number from 0 to MaxValue.
 func (r *Reader) Sum() (sum int64, ok bool) {

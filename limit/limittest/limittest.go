@@ -107,6 +107,7 @@ func allCases() []testCase {
 	all = append(all, windowCases()...)
 	all = append(all, nameCases()...)
 	all = append(all, settlementCases()...)
+	all = append(all, placeCases()...)
 	return append(all, boundCases()...)
 }
 
