@@ -195,7 +195,7 @@ func moduleVersion() string {
 	for _, dependency := range info.Deps {
 		if dependency.Path == modulePath {
 			if dependency.Replace != nil {
-				return dependency.Version + " (replaced)"
+				return dependency.Version + ", built from a folder"
 			}
 			return dependency.Version
 		}

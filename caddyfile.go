@@ -137,7 +137,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	if keys > 1 && len(h.RateLimits) == 0 {
-		return d.Err("the option log_key stands here twice")
+		return d.Err("the option log_key is given twice")
 	}
 	if err := h.afterBlock(d); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (h *Handler) parseLimit(d *caddyfile.Dispenser) error {
 	}
 	for _, other := range h.Limits {
 		if other.Route == own.Route {
-			return d.Err("the option limit stands here twice for the same route")
+			return d.Err("the option limit is given twice for the same route")
 		}
 	}
 	h.Limits = append(h.Limits, own)

@@ -22,7 +22,7 @@ import (
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		d.Next()
-		return nil, d.Err("the global option rate_limit stands here twice")
+		return nil, d.Err("the global option rate_limit is given twice")
 	}
 	app := new(App)
 	if err := app.UnmarshalCaddyfile(d); err != nil {
@@ -155,7 +155,7 @@ func (a *App) parseRule(d *caddyfile.Dispenser) error {
 		}
 		switch {
 		case seen[name]:
-			return d.Errf("%s stands twice in a rule", name)
+			return d.Errf("%s is given twice in a rule", name)
 		case name == "algorithm":
 			rule.Algorithm = d.Val()
 		case name == "mode":

@@ -53,7 +53,7 @@ func (h *Handler) parseCharge(d *caddyfile.Dispenser) error {
 	}
 	for _, other := range h.Charge {
 		if other.Route == c.Route {
-			return d.Err("the option charge stands here twice for the same route")
+			return d.Err("the option charge is given twice for the same route")
 		}
 	}
 	h.Charge = append(h.Charge, c)
@@ -85,7 +85,7 @@ func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
 	}
 	if len(args) == 1 {
 		if h.Cost != "" {
-			return d.Err("the option cost stands here twice")
+			return d.Err("the option cost is given twice")
 		}
 		h.Cost = args[0]
 		return nil

@@ -196,7 +196,7 @@ func (h *Handler) meterOf(route string) (*meter, error) {
 			continue
 		}
 		if *into != nil {
-			return nil, fmt.Errorf("charge: it stands here twice for the route %q", route)
+			return nil, fmt.Errorf("charge: it is given twice for the route %q", route)
 		}
 		*into = c
 	}
@@ -218,7 +218,7 @@ func (h *Handler) priceOf(route string) (price *costSource, err error) {
 			continue
 		}
 		if price != nil {
-			return nil, fmt.Errorf("costs: the route %q stands here twice", route)
+			return nil, fmt.Errorf("costs: the route %q is given twice", route)
 		}
 		if c.Cost == "" {
 			return nil, fmt.Errorf("costs: the cost of the route %q is missing", route)

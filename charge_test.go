@@ -343,7 +343,7 @@ func TestChargesRefused(t *testing.T) {
 		"with prefetch":      {`{"charge":[{"status":["401"]}],"prefetch":"auto",` + limits + `}`, "do not go together with prefetch or shards"},
 		"with shards":        {`{"ban":{"for":"1m"},"shards":4,` + limits + `}`, "do not go together with prefetch or shards"},
 		"json on a log":      {`{"charge":[{"json":["a"]}],"algorithm":"sliding_window_log",` + limits + `}`, "takes `charge status` only"},
-		"twice":              {`{"charge":[{"status":["401"]},{"bytes":1}],` + limits + `}`, "stands here twice"},
+		"twice":              {`{"charge":[{"status":["401"]},{"bytes":1}],` + limits + `}`, "is given twice"},
 		"another route":      {`{"charge":[{"status":["401"],"route":"x"}],` + limits + `}`, "is not a route of this handler"},
 		"a short ban":        {`{"ban":{"for":"500ms"},` + limits + `}`, "ban.for"},
 		"a long ban":         {`{"ban":{"for":"1000h"},` + limits + `}`, "ban.for"},

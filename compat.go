@@ -312,7 +312,7 @@ func (h *Handler) parseZone(d *caddyfile.Dispenser) error {
 		return d.Err("a zone needs a name")
 	}
 	if h.RateLimits[name] != nil {
-		return d.Errf("the zone %s stands here twice", name)
+		return d.Errf("the zone %s is given twice", name)
 	}
 	z := new(Zone)
 	orUnset := func(b block.Bounds[int]) block.Bounds[int] { return block.Bounds[int]{Min: 0, Max: b.Max} }

@@ -103,9 +103,9 @@ func (a *App) expand() error {
 func (a *App) warnOfInstances() {
 	switch {
 	case a.Redis == nil && (a.Fallback != "" || a.Instances != nil):
-		a.logger.Warn("without redis there is nothing to fall back from: fallback and instances have no effect, and each gateway gives the whole limit")
+		a.logger.Warn("fallback and instances have no effect without redis: each gateway allows the whole limit")
 	case a.Redis != nil && a.Region != nil && a.Region.Auto && a.Instances == nil:
-		a.logger.Warn("with region auto, instances is missing: while a gateway does not know the region's share, it gives all of what it takes for it, as if it were the only one of the region: set instances, or instances auto")
+		a.logger.Warn("region auto needs instances: without it, a gateway that does not know its region's share acts as if it were the only one of the region: set instances, or instances auto")
 	}
 	if a.Redis != nil && a.Redis.Linger != 0 {
 		a.logger.Warn("redis.linger has no effect any more: requests share calls without waiting for each other")

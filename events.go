@@ -158,7 +158,7 @@ func (q *eventQueue) start() (stop func()) {
 		select {
 		case <-ended:
 		case <-timeout.C:
-			q.logger.Warn("a subscriber of our events does not end, nobody waits for it")
+			q.logger.Warn("an event subscriber did not finish in time, so it is left behind")
 		}
 	}
 }

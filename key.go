@@ -172,7 +172,7 @@ func (a *authWatch) look(repl *caddy.Replacer) {
 		return
 	}
 	if _, set := repl.Get(a.placeholder); !set {
-		a.logger.Warn("nothing had authenticated the first request when it was limited, so its placeholder has no value: put rate_limit after the authentication, with the global option `order rate_limit after basic_auth` or in a route block",
+		a.logger.Warn("the first request was limited before it was authenticated, so the tenant's placeholder had no value: put rate_limit after the authentication, with the global option `order rate_limit after basic_auth` or in a route block",
 			zap.String("placeholder", "{"+a.placeholder+"}"))
 	}
 }

@@ -128,9 +128,9 @@ func (a *App) tellDeciding(told string) string {
 	case now == told || a.learning():
 		return told
 	case now == adminapi.DecidingShared:
-		a.logger.Info("rules and shares are known: the gateways decide together, through Redis", zap.String("deciding", now), zap.String("before", told))
+		a.logger.Info("rules and shares are known: this gateway decides through Redis, together with the others", zap.String("deciding", now), zap.String("before", told))
 	default:
-		a.logger.Warn("this gateway decides by itself, by its share, because of what it does not know: nothing in Redis changes by it",
+		a.logger.Warn("this gateway does not know the rules or its region's share, so it decides alone, within its own share of the limits, and changes nothing in Redis",
 			zap.String("deciding", now), zap.String("before", told))
 	}
 	return now
@@ -236,6 +236,6 @@ func (a *App) warnOfStrays() {
 		if meant := limit.Nearest(route, routes...); meant != "" {
 			fields = append(fields, zap.String("did_you_mean", meant))
 		}
-		a.logger.Warn("a static rule is for a route that no rate_limit has, so it counts for nobody", fields...)
+		a.logger.Warn("a static rule names a route that no rate_limit has, so it has no effect", fields...)
 	}
 }

@@ -232,7 +232,7 @@ const loggedRejections = 5
 func (a *App) logRejections() {
 	_, rejections := a.source.Snapshot().Rejected()
 	for _, rejection := range rejections[:min(len(rejections), loggedRejections)] {
-		a.logger.Warn("PostgreSQL: a row is no rule",
+		a.logger.Warn("PostgreSQL: a row is not a valid rule",
 			zap.String("id", rejection.ID), zap.String("route", rejection.Route), zap.String("reason", rejection.Reason))
 	}
 }

@@ -26,11 +26,11 @@ func TestO1Region(t *testing.T) {
 		"percent":             {"region eu 70%", `region: "70%" is neither auto nor a share`},
 		"auto and a share":    {"rules postgres://a/b\nregion eu auto 0.7", "region takes a name and a share"},
 		"a share and auto":    {"rules postgres://a/b\nregion eu 0.7 auto", "region takes a name and a share"},
-		"twice":               {"region eu 0.7\nregion us 0.3", "the option region stands here twice"},
+		"twice":               {"region eu 0.7\nregion us 0.3", "the option region is given twice"},
 		"a share and a block": {"region eu 0.7 {\nvalid 1m\n}", "a region with a share has no block"},
 		"unknown option":      {"rules postgres://a/b\nregion eu auto {\nsafe 0.1\n}", `unknown option "safe": allowed here are rebalance, valid`},
 		"rebalance":           {"rules postgres://a/b\nregion eu auto {\nrebalance 10ms\n}", "rebalance: 10ms is out of bounds: allowed are 10s to 24h"},
-		"rebalance twice":     {"rules postgres://a/b\nregion eu auto {\nrebalance off\nrebalance 2m\n}", "the option rebalance stands here twice"},
+		"rebalance twice":     {"rules postgres://a/b\nregion eu auto {\nrebalance off\nrebalance 2m\n}", "the option rebalance is given twice"},
 		"rebalance what":      {"rules postgres://a/b\nregion eu auto {\nrebalance\n}", "wrong argument count"},
 		"valid":               {"rules postgres://a/b\nregion eu auto {\nvalid 9s\n}", "valid: 9s is out of bounds: allowed are 10s to 24h"},
 	} {

@@ -82,7 +82,7 @@ func (t *runningTrigger) start(changed func()) {
 			changed()
 		})
 		if ctx.Err() == nil {
-			t.logger.Error("the trigger ended by itself, the rules are polled without it", zap.String("trigger", t.name))
+			t.logger.Error("the trigger ended, so the rules are only polled", zap.String("trigger", t.name))
 		}
 	}()
 	t.stop = sync.OnceFunc(func() {
@@ -92,7 +92,7 @@ func (t *runningTrigger) start(changed func()) {
 		select {
 		case <-ended:
 		case <-timeout.C:
-			t.logger.Warn("the trigger does not end, nobody waits for it", zap.String("trigger", t.name))
+			t.logger.Warn("the trigger did not stop in time, so it is left behind", zap.String("trigger", t.name))
 		}
 	})
 }

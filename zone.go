@@ -106,7 +106,7 @@ func (h *Handler) provisionZones(ctx caddy.Context) (err error) {
 			zone.sharers = h.app.sharers
 		}
 		if zone.layout.join(zone) {
-			h.logger.Warn("the handlers of this route do not agree on shards, so its buckets are not split: all must ask for the same, with one route, a cost of 1 and no prefetch",
+			h.logger.Warn("the handlers of this route have different shards, so its buckets are not split: give all of them the same number, one route, a cost of 1 and no prefetch",
 				zap.String("route", zone.name))
 		}
 	}
@@ -137,7 +137,7 @@ func (h *Handler) zonesByRoute() ([]*zone, error) {
 			return nil, fmt.Errorf("routes: %q is not a route: allowed are 1 to %d characters of A-Z a-z 0-9 . _ -", route, limit.MaxRouteLength)
 		}
 		if slices.Contains(routes[:i], route) {
-			return nil, fmt.Errorf("routes: %q stands here twice", route)
+			return nil, fmt.Errorf("routes: %q is given twice", route)
 		}
 		own := defaults
 		if own.Concurrent, err = h.placesOf(route); err != nil {
@@ -229,7 +229,7 @@ func (h *Handler) checkFront(defaults limit.Rule) error {
 	case defaults.Shards > 1 && defaults.Algorithm != limit.TokenBucket:
 		return errors.New("shards: they are for the token bucket, because the parts of a window are no window")
 	case h.app.Redis == nil:
-		h.logger.Warn("without redis there is nothing to take ahead and no key to split: prefetch and shards have no effect")
+		h.logger.Warn("prefetch and shards have no effect without redis")
 	}
 	return nil
 }

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// markdown tells of the run: the goals, and a table for each load.
+// markdown is the page of a run: what was found, how it was measured, a table for
+// each load, and the goals.
 func (r *results) markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "## The gateway\n\n`%s`. Rounds of each measurement: %d, of %d s, in alternating order; %d connections, on which wrk sends\n",
+	out.WriteString("## The gateway\n\n" + r.summary() + "\n![Requests per second of each](../docs/benchmark.svg)\n\n### How it was measured\n\n")
+	fmt.Fprintf(&out, "`%s`. Rounds of each measurement: %d, of %d s, in alternating order; %d connections, on which wrk sends\n",
 		r.command, r.plan.rounds, r.plan.seconds, wrkConnections)
 	out.WriteString("one request after another, where nothing else is said. wrk, the gateway, Redis and the service behind it share the machine. " + r.about.String() + "\n\n")
 	out.WriteString(about + "\n\n")
@@ -21,11 +23,11 @@ func (r *results) markdown() string {
 	for _, reason := range r.caveats() {
 		fmt.Fprintf(&out, "**Caution.** %s.\n\n", reason)
 	}
-	out.WriteString("### Goals\n\n" + r.reach() + "\n")
 	for i := range r.plan.groups {
 		out.WriteString(r.table(i) + "\n")
 	}
 	out.WriteString(r.memoryTable())
+	out.WriteString("\n### Goals\n\n" + r.reach())
 	return out.String()
 }
 

@@ -347,3 +347,14 @@ func TestSiteLeavesNoPlaceholder(t *testing.T) {
 		require.NotRegexp(t, "ADMIN|STATIC|PROXY|DIR|REDIS|UPSTREAM|GLOBAL|DIRECTIVE", text, name)
 	}
 }
+
+func TestThePageBeginsWithWhatWasFound(t *testing.T) {
+	t.Parallel()
+	text := made(t, planFull).markdown()
+	require.Regexp(t, `(?s)^## The gateway\n\nA Caddy with this plugin .* ours serves 100 % of bare Caddy's requests .*Of \d+ goals, \d+ were missed: `, text)
+	require.Less(t, strings.Index(text, "### Memory"), strings.Index(text, "### Goals"), "goals are below what was measured")
+	require.NotContains(t, made(t, planSmoke).summary(), "NaN")
+	page, err := os.ReadFile("RESULTS.md")
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)^# Results of the benchmarks\n\n<!-- gateway:begin -->\n## The gateway\n\nA Caddy with this plugin .*Of \d+ goals, \d+ were missed: `, string(page))
+}

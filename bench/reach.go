@@ -100,7 +100,6 @@ func (g goal) bar(value float64) string {
 // reach is the table of goals, and why any of them was missed.
 func (r *results) reach() string {
 	var out, missed strings.Builder
-	void := len(r.void()) > 0
 	out.WriteString("| | at least | aim | measured | |\n| --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {
 		value, measured := g.value(r)
@@ -110,10 +109,7 @@ func (r *results) reach() string {
 			}
 			continue
 		}
-		verdict := g.verdict(value)
-		if void || !r.says(g.at) || g.loud != nil && g.loud(r) {
-			verdict = "void"
-		}
+		verdict := r.verdictOf(g, value)
 		if verdict == notMet {
 			fmt.Fprintf(&missed, "\n**Missed: %s.** %s\n", g.what, g.why)
 		}

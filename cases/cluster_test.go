@@ -202,7 +202,7 @@ func TestRejectedRowsAreLogged(t *testing.T) {
 		SELECT 700 + i, 'secret-' || i, 'create-order', 1, 1e-12 FROM generate_series(1, 7) i`)
 	g := c.gateways[0]
 	gateway.Eventually(t, 10*time.Second, "the rows are counted", func() bool { return g.Metric("caddy_rate_limit_rules_rejected") == 7 })
-	const line = "a row is no rule"
+	const line = "a row is not a valid rule"
 	gateway.Eventually(t, 10*time.Second, "the first five are logged", func() bool { return strings.Count(g.Log(), line) == 5 })
 	_, log, _ := strings.Cut(g.Log(), line)
 	require.Contains(t, log, `"id":"701","route":"create-order","reason":"capacity 1 at refill_per_second 1e-12 makes a window`)

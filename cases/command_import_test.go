@@ -136,7 +136,7 @@ func TestCommandImportRefuses(t *testing.T) {
 		"no format":    {"", "--format is needed", []string{"--dsn", "{env.RULES_URL}", "-"}},
 		"other format": {"", "--format: unknown format", []string{"--dsn", "{env.RULES_URL}", "--format", "xml", "-"}},
 		"no file":      {"", "opening the file", []string{"--dsn", "{env.RULES_URL}", "/no/such/file.csv"}},
-		"no table":     {header + "a,b,1,1\n", "the table rate_limit_rule does not exist: the SQL that `caddy rate-limit schema` prints makes it", []string{"--dsn", "{env.RULES_URL}", "--format", "csv", "-"}},
+		"no table":     {header + "a,b,1,1\n", "the table rate_limit_rule does not exist: `caddy rate-limit schema` prints the SQL that creates it", []string{"--dsn", "{env.RULES_URL}", "--format", "csv", "-"}},
 		"table's name": {header + "a,b,1,1\n", "table may have one dot", []string{"--dsn", "{env.RULES_URL}", "--table", "a.b.c", "--format", "csv", "-"}},
 		"bad lines":    {header + "a,b,1,1\na,b,0,1\n\na,b,1,1\n", "line 3: capacity 0 is out of bounds: allowed are 1 to 2147483647\nline 5: duplicate: line 2 has", []string{"--dsn", "{env.RULES_URL}", "--yes", "--format", "csv", "-"}},
 	} {

@@ -136,7 +136,7 @@ func TestS2IgnorantRegion(t *testing.T) {
 			require.Equal(t, test.state, ignorant.Deciding())
 			require.Equal(t, 1.0, ignorant.Metric("caddy_rate_limit_ignorant"))
 			require.Zero(t, healthy.Metric("caddy_rate_limit_ignorant"))
-			require.NotContains(t, healthy.Log(), "instances is missing")
+			require.NotContains(t, healthy.Log(), "region auto needs instances")
 			gateway.Eventually(t, 10*time.Second, "it is said", func() bool { return strings.Count(ignorant.Log(), alone) == 1 })
 		})
 	}
@@ -264,7 +264,7 @@ func TestS5JoiningRegion(t *testing.T) {
 	f.join(t, "us")
 	got := f.gateways["us"].Get("/", "shop-a")
 	t.Logf("us gives %d of 100", got.Field("X-RateLimit-Limit"))
-	require.Contains(t, f.gateways["us"].Log(), "with region auto, instances is missing")
+	require.Contains(t, f.gateways["us"].Log(), "region auto needs instances")
 	file := strings.Replace(federated("us", servertest.Redis(t).URL(), f.postgres.URL("")), "rate_limit api", "rate_limit api {\ncost 80\n}", 1)
 	f.gateways["us"].Reload(file)
 	got = f.gateways["us"].Get("/", "shop-b")

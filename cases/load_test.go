@@ -77,7 +77,7 @@ func TestL8RulesForNobody(t *testing.T) {
 	postgres.ExecIn(t, database, `INSERT INTO rate_limit_rule (tenant_id, route_id, capacity, refill_per_second)
 		VALUES ('t1', 'create-order', 7, 1), ('t1', 'creat-order', 8, 1), ('t1', '*', 9, 1)`)
 	g := gateway.Start(t, gateway.Site("rate_limit {\nrules "+postgres.URL(database)+"\nrule shop-a craete-order 10/s\nrule * * 5/s\n}", gateway.Answers("rate_limit create-order")))
-	line := lineWith(g.Log(), "a static rule is for a route that no rate_limit has")
+	line := lineWith(g.Log(), "a static rule names a route that no rate_limit has")
 	require.Contains(t, line, `"route":"craete-order"`)
 	require.Contains(t, line, `"did_you_mean":"create-order"`)
 	gateway.Eventually(t, 10e9, "the rules are read", func() bool { return g.Get("/", "t1").Field("X-RateLimit-Limit") == 7 })
@@ -199,7 +199,7 @@ func TestK17Unclear(t *testing.T) {
 // says so until the first request comes.
 func TestK17BeforeAuthentication(t *testing.T) {
 	t.Parallel()
-	const told = "nothing had authenticated the first request"
+	const told = "the first request was limited before it was authenticated"
 	const hash = "$2b$04$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e" // of "x", quickly checked
 	auth := "basic_auth {\nu " + hash + "\n}\n"
 	for _, limited := range []string{

@@ -109,7 +109,7 @@ func TestZ6WhatIsReadAsThere(t *testing.T) {
 	g.Reload(gateway.Site("rate_limit {\ndefault 1/1000s\n}", "rate_limit {\nlog_key\n}\nrespond ok"))
 	require.Equal(t, 401, g.AfterReload(nil).Status)
 	_, err := gateway.Adapt("http://localhost:8080 {\nrate_limit {\nlimit 1/s\nlog_key\nlog_key\n}\n}")
-	require.ErrorContains(t, err, "log_key stands here twice")
+	require.ErrorContains(t, err, "log_key is given twice")
 }
 
 func TestZ7Message(t *testing.T) {

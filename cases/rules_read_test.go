@@ -101,7 +101,7 @@ func TestBeforeAnyRules(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t)
 	g := gateway.Start(t, gateway.Site("rate_limit {\nrules "+server.URL("")+" {\nrefresh 1s\ntable rules_of_shop\n}\ndefault 1/s\n}", gateway.Answers("rate_limit a")))
-	const why = "the table rules_of_shop does not exist: the SQL that `caddy rate-limit schema --table rules_of_shop` prints makes it (SQLSTATE 42P01)"
+	const why = "the table rules_of_shop does not exist: `caddy rate-limit schema --table rules_of_shop` prints the SQL that creates it (SQLSTATE 42P01)"
 	gateway.Eventually(t, 20*time.Second, "it is told", func() bool { return g.Rules()["last_error"] == why })
 	known := g.Rules()
 	require.Equal(t, "unknown", known["state"])

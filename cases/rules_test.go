@@ -288,7 +288,7 @@ func TestShardsAreOneLayout(t *testing.T) {
 		require.Equal(t, 20, passed, name)
 	}
 	g := gateway.Start(t, gateway.Site("rate_limit {\nredis "+redis.URL()+"\n}", "rate_limit /a/* two {\nshards 4\nlimit 1/s\n}\nrate_limit /b/* two {\nlimit 1/s\n}"))
-	require.Contains(t, g.Log(), "do not agree on shards")
+	require.Contains(t, g.Log(), "have different shards")
 }
 
 // TestLargeCostOnALog keeps a cost from Redis that would hold it up for everyone.

@@ -84,7 +84,7 @@ func TestCaddyfile(t *testing.T) {
 		"trigger kafka x":             "wrong argument count",
 		"trigger kafka {\nbrokers\n}": "brokers needs at least one host:port, at Caddyfile:5",
 		"trigger kafka {\nbrokers kafka://bob:secret@a\n}":             "brokers: it is not host:port: a URL or a user does not belong here, at Caddyfile:5",
-		"trigger kafka {\nbrokers a\nbrokers b\n}":                     "the option brokers stands here twice, at Caddyfile:6",
+		"trigger kafka {\nbrokers a\nbrokers b\n}":                     "the option brokers is given twice, at Caddyfile:6",
 		"trigger kafka {\ntopic a b\n}":                                "wrong argument count",
 		"trigger kafka {\npassword a secret\n}":                        "wrong argument count: password takes one, at Caddyfile:5",
 		"trigger kafka {\nsasl gssapi\n}":                              `sasl: unknown word "gssapi"`,
@@ -92,7 +92,7 @@ func TestCaddyfile(t *testing.T) {
 		"trigger kafka {\nkafka://bob:secret@a\n}":                     "an address stands where an option should, at Caddyfile:5",
 		"trigger kafka {\ntls on\n}":                                   "wrong argument count",
 		"trigger kafka {\ntls {\ninsecure\n}\n}":                       `unknown option "insecure": allowed here are ca, cert, key, server_name`,
-		"trigger kafka {\nbrokers a\n}\ntrigger kafka {\nbrokers a\n}": "the option trigger stands here twice",
+		"trigger kafka {\nbrokers a\n}\ntrigger kafka {\nbrokers a\n}": "the option trigger is given twice",
 	} {
 		_, err := adapt(block)
 		require.ErrorContains(t, err, want, block)

@@ -111,7 +111,7 @@ func TestR2ErrorsAreNotEmpty(t *testing.T) {
 	working()
 
 	server.Exec(t, `ALTER TABLE rate_limit_rule RENAME TO elsewhere`)
-	failing("the table rate_limit_rule does not exist: the SQL that `caddy rate-limit schema` prints makes it (SQLSTATE 42P01)")
+	failing("the table rate_limit_rule does not exist: `caddy rate-limit schema` prints the SQL that creates it (SQLSTATE 42P01)")
 	server.Exec(t, `ALTER TABLE elsewhere RENAME TO rate_limit_rule`)
 	working()
 

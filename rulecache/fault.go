@@ -39,5 +39,5 @@ func (o Options) redact(err error) fault {
 	case table != DefaultTable:
 		flag = " --table " + quoteShell(table)
 	}
-	return fault(fmt.Sprintf("the table %s does not exist: the SQL that `caddy rate-limit schema%s` prints makes it (SQLSTATE %s)", table, flag, pg.NoTable))
+	return fault(fmt.Sprintf("the table %s does not exist: `caddy rate-limit schema%s` prints the SQL that creates it (SQLSTATE %s)", table, flag, pg.NoTable))
 }

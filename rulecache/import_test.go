@@ -124,7 +124,7 @@ func TestImportFitsTheTable(t *testing.T) {
 	t.Parallel()
 	const columns = "id BIGSERIAL PRIMARY KEY, tenant_id VARCHAR(64) NOT NULL, route_id VARCHAR(64) NOT NULL, capacity INT NOT NULL, refill_per_second "
 	for name, test := range map[string]struct{ table, file, want string }{
-		"no table":        {"SELECT 1", csvHeader + "a,b,1,1\n", "the table rate_limit_rule does not exist: the SQL that `caddy rate-limit schema` prints makes it"},
+		"no table":        {"SELECT 1", csvHeader + "a,b,1,1\n", "the table rate_limit_rule does not exist: `caddy rate-limit schema` prints the SQL that creates it"},
 		"no capacity":     {"CREATE TABLE rate_limit_rule (tenant_id TEXT, route_id TEXT, refill_per_second INT)", csvHeader + "a,b,1,1\n", "the table has no column capacity"},
 		"no mode":         {plainTable, "tenant_id,route_id,capacity,refill_per_second,mode\na,b,1,1,deny\n", "the table has no column mode, which the file has: add it"},
 		"fraction":        {plainTable, csvHeader + "a,b,1,1\na,c,1,0.5\n", "line 3: refill_per_second 0.5 is not whole, and the table's column is for whole numbers"},

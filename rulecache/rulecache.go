@@ -75,7 +75,7 @@ func (p Pair) check() error {
 	case !utf8.ValidString(p.Tenant):
 		return errors.New("the tenant is not valid UTF-8")
 	case utf8.RuneCountInString(p.Tenant) > maxNameLength:
-		return fmt.Errorf("the tenant is over-long: allowed are up to %d characters", maxNameLength)
+		return fmt.Errorf("the tenant is too long: allowed are up to %d characters", maxNameLength)
 	case strings.TrimSpace(p.Tenant) != p.Tenant:
 		return errors.New("the tenant begins or ends with white space, which no request's tenant does")
 	case p.Route == Wildcard || limit.ValidRoute(p.Route):
@@ -83,7 +83,7 @@ func (p Pair) check() error {
 	case p.Route == "":
 		return errors.New("the route is empty")
 	case len(p.Route) > limit.MaxRouteLength:
-		return fmt.Errorf("the route is over-long: allowed are up to %d characters", limit.MaxRouteLength)
+		return fmt.Errorf("the route is too long: allowed are up to %d characters", limit.MaxRouteLength)
 	}
 	return fmt.Errorf("the route %q is neither a name of letters, digits, '.', '_' and '-', nor %q", p.Route, Wildcard)
 }

@@ -75,8 +75,8 @@ func TestNewSnapshotRefuses(t *testing.T) {
 		"no tenant":        {[]Entry{entry("", "a", 1)}, "the tenant is empty"},
 		"no route":         {[]Entry{entry("t1", "", 1)}, "the route is empty"},
 		"a path":           {[]Entry{entry("t1", "/a", 1)}, "is neither a name"},
-		"over-long tenant": {[]Entry{entry(strings.Repeat("x", 65), "a", 1)}, "over-long"},
-		"over-long route":  {[]Entry{entry("t1", strings.Repeat("x", 65), 1)}, "over-long"},
+		"over-long tenant": {[]Entry{entry(strings.Repeat("x", 65), "a", 1)}, "too long"},
+		"over-long route":  {[]Entry{entry("t1", strings.Repeat("x", 65), 1)}, "too long"},
 		"no text":          {[]Entry{entry("\xff", "a", 1)}, "UTF-8"},
 		"capacity":         {[]Entry{entry("t1", "a", 0)}, "capacity 0 is out of bounds"},
 	} {

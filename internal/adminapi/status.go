@@ -82,7 +82,7 @@ type NodeError struct {
 	Words      string    `json:"words,omitempty"`
 }
 
-// RulesInForce is how the rules in PostgreSQL fare.
+// RulesInForce is the state of the rules in PostgreSQL.
 type RulesInForce struct {
 	State       string        `json:"state"`
 	Hash        string        `json:"hash,omitempty"`

@@ -40,7 +40,7 @@ func Parse(d *caddyfile.Dispenser, options map[string]Option) error {
 		case !ok:
 			return d.Errf("unknown option %q: %s", Clipped(name), Allowed(name, slices.Sorted(maps.Keys(options))))
 		case seen[name] && !known.Repeats:
-			return d.Errf("the option %s stands here twice", name)
+			return d.Errf("the option %s is given twice", name)
 		}
 		seen[name] = true
 		if err := known.Parse(d); err != nil {

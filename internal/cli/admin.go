@@ -57,7 +57,7 @@ func parameterFlags() map[string]string {
 func adminCommands() []adminCommand {
 	return []adminCommand{
 		{
-			name: "status", short: "Shows how the gateway, its Redis and its rules fare",
+			name: "status", short: "Shows the state of the gateway, its Redis and its rules",
 			call: adminapi.StatusCall(), again: "watch", print: printing(printStatus),
 		},
 		{
@@ -66,13 +66,13 @@ func adminCommands() []adminCommand {
 			call:    adminapi.RulesCall(), print: printing(printRules),
 		},
 		{
-			name: "explain", short: "Tells which rule counts, why, and what the next request gets",
+			name: "explain", short: "Explains which rule applies, and what the next request gets",
 			long:    "Tells which rule counts for a tenant on a route, why, what its bucket holds, and what its next request would get. It takes no token.",
 			example: "  caddy rate-limit explain --tenant shop-a --route create-order",
 			call:    adminapi.ExplainCall(), print: printing(printExplain),
 		},
 		{
-			name: "reset", short: "Makes a tenant's buckets full again, here and in Redis",
+			name: "reset", short: "Refills a tenant's buckets, here and in Redis, and ends its bans",
 			example: "  caddy rate-limit reset --tenant shop-a --route create-order\n  caddy rate-limit reset --tenant shop-a",
 			call:    adminapi.ResetCall(), print: printing(printReset),
 		},

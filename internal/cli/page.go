@@ -15,12 +15,12 @@ import (
 	"github.com/caddygate/ratelimit/internal/cli/page"
 )
 
-// pageCommand serves the page on which operators see how the gateways fare.
+// pageCommand serves the page on which operators see the state of the gateways.
 func pageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "page",
-		Short: "Serves a page on which you see how the gateways fare",
-		Long: `Serves a page on which you see how the gateways fare, at an address of this
+		Short: "Serves a web page that shows the state of the gateways",
+		Long: `Serves a web page that shows the state of the gateways, at an address of this
 machine alone that is printed, until the command ends. Name each gateway's admin
 address with an --address of its own: <host>:<port>, unix/<path>, or
 ssh://[<user>@]<host>[:<port>][/<address there>], which runs ssh. Whoever knows the

@@ -1,4 +1,4 @@
-// Package page serves the page on which an operator sees how the gateways fare. It
+// Package page serves the page on which an operator sees the state of the gateways. It
 // listens on this machine alone, at an address with a secret token, and passes the
 // page's calls on to the admin APIs of the gateways. Open page.go first, then pass.go
 // for what it lets through; the page itself is in assets.
