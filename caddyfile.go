@@ -60,6 +60,7 @@ func parseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 //		cost        <n>|<placeholder>
 //		prefetch    0|<n>|auto
 //		shards      <n>
+//		concurrent  <n> [on <route>]
 //		shadow
 //		headers     legacy|ietf|both|off
 //		log_key

@@ -137,7 +137,7 @@ func TestEventStopDoesNotWaitForEver(t *testing.T) {
 	began := time.Now()
 	stop()
 	require.Less(t, time.Since(began), 10*time.Second)
-	require.Equal(t, 1, logs.FilterMessageSnippet("does not end").Len())
+	require.Equal(t, 1, logs.FilterMessageSnippet("did not finish in time").Len())
 }
 
 func TestEventWithoutSubscriber(t *testing.T) {

@@ -47,6 +47,7 @@ var metricsContract = map[string]string{
 	"caddy_rate_limit_heartbeat_age_seconds":    "gauge",
 	"caddy_rate_limit_keys":                     "gauge store",
 	"caddy_rate_limit_max_keys":                 "gauge",
+	"caddy_rate_limit_running_requests":         "gauge",
 	"caddy_rate_limit_state_changes_total":      "counter event",
 	"caddy_rate_limit_events_dropped_total":     "counter event",
 }
