@@ -253,7 +253,7 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 				asked.noteCost(e.priceAt(zone))
 				current.add(asked)
 			}
-			current.place(&e.rules, zone, key, who.shown, rule, limit.Place{})
+			current.place(&e.rules, zone, &who, limit.Place{})
 		}
 	}
 	if len(current.charges) == 0 {

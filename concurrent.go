@@ -105,7 +105,8 @@ func (h *Handler) checkConcurrent() error {
 
 // place adds to the verdict the places of a bucket's tenant on the route, where the rule
 // bounds how many requests run at once.
-func (v *verdict) place(rules *ruleSet, z *zone, key limit.Key, shown string, rule limit.Rule, of limit.Place) {
+func (v *verdict) place(rules *ruleSet, z *zone, who *visitor, of limit.Place) {
+	rule := z.rule(who, *rules)
 	if rule.Concurrent == 0 {
 		return
 	}
@@ -114,7 +115,7 @@ func (v *verdict) place(rules *ruleSet, z *zone, key limit.Key, shown string, ru
 		return // which no rule has that was checked
 	}
 	places.Mode = rule.Mode
-	c := rules.charge(z, key, shown, places)
+	c := rules.charge(z, limit.Key{Tenant: who.key, Route: z.route}, who.shown, places)
 	c.bucket.Place, c.bucket.Cost = of, 1
 	c.beside = rule.Capacity > 0
 	v.add(c)
@@ -127,6 +128,15 @@ func (c *charge) isPlace() bool { return c.bucket.Rule.Algorithm == limit.Concur
 // more.
 func (c *charge) quiet() bool {
 	return c.beside && c.outcome != outcomeRefused && c.outcome != outcomeShadow
+}
+
+// otherTells reports whether another charge of the same zone tells more: a place tells
+// where it alone refuses.
+func (h *Handler) otherTells(charges []charge, i int) bool {
+	if c := &charges[i]; c.beside {
+		return c.quiet() || charges[i-1].outcome == outcomeRefused
+	}
+	return i+1 < len(charges) && charges[i+1].beside && !charges[i+1].quiet() && charges[i].outcome != outcomeRefused
 }
 
 // nextPlace returns a name for a place that nobody had before.

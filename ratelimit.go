@@ -360,7 +360,7 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 				current.add(c)
 			}
 			if rule.Concurrent > 0 {
-				current.place(&rules, zone, key, who.shown, rule, h.app.memory.nextPlace())
+				current.place(&rules, zone, &who, h.app.memory.nextPlace())
 			}
 		}
 	}
@@ -383,15 +383,6 @@ func (h *Handler) account(charges []charge, took time.Duration) {
 			h.app.memory.noteAsked(c)
 		}
 	}
-}
-
-// otherTells reports whether another charge of the same zone tells more: a place tells
-// where it alone refuses.
-func (h *Handler) otherTells(charges []charge, i int) bool {
-	if c := &charges[i]; c.beside {
-		return c.quiet() || charges[i-1].outcome == outcomeRefused
-	}
-	return i+1 < len(charges) && charges[i+1].beside && !charges[i+1].quiet() && charges[i].outcome != outcomeRefused
 }
 
 // Interface guards

@@ -173,16 +173,6 @@ func (w *waiter) limitTime(ctx context.Context, deadline time.Time) {
 // patience is how long its caller waits in all.
 func (w *waiter) patience() time.Duration { return w.deadline.Sub(w.arrived) }
 
-// placed reports whether the waiter asks for a place, which nobody else asks for.
-func (w *waiter) placed() bool {
-	for i := range w.prices {
-		if w.prices[i].place.Number > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // weight is what an entry for it alone weighs in a call.
 func (w *waiter) weight() int64 {
 	fixed, perUnit := weigh(w.rules)
@@ -407,5 +397,3 @@ func (s *senders) turnAway(err error, who func(*waiter) bool) {
 	away.each(func(w *waiter) { w.err = err })
 	s.hand(away.each)
 }
-
-func everyone(*waiter) bool { return true }

@@ -63,6 +63,16 @@ func (w *waiter) askToSettle(prefix string, s *limit.Settlement) {
 // settles is the count of an entry that settles, in the script's protocol.
 const settles = -1
 
+// placed reports whether the waiter asks for a place, which nobody else asks for.
+func (w *waiter) placed() bool {
+	for i := range w.prices {
+		if w.prices[i].place.Number > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // leaves reports whether a place is given back.
 func (w *waiter) leaves() bool {
 	return w.rules[0].Algorithm == limit.Concurrency && len(w.settling.Renewed) == 0
