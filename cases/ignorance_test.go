@@ -17,8 +17,8 @@ import (
 
 // Log lines about knowledge.
 const (
-	alone    = "this gateway decides by itself"
-	together = "the gateways decide together"
+	alone    = "so it decides alone, within its own share"
+	together = "this gateway decides through Redis, together with the others"
 )
 
 // stored returns all that Redis holds of a bucket.

@@ -117,7 +117,7 @@ func TestL9Slips(t *testing.T) {
 		{global("rule shop-a 10/s"), []string{"stands in the place of the route: for all, write `rule shop-a * 10/s`", ":3"}},
 		{global("rule 10/s"), []string{"stands in the place of the tenant: for all, write `rule * * 10/s`", ":3"}},
 		{global("rule shop-a"), []string{"such as `rule shop-a create-order 100/s`", ":3"}},
-		{global("rule shop-a api 10/s mod shadow"), []string{"allowed are burst, algorithm, mode, prefetch, shards; did you mean mode?", ":3"}},
+		{global("rule shop-a api 10/s mod shadow"), []string{"allowed are burst, algorithm, mode, prefetch, shards, concurrent; did you mean mode?", ":3"}},
 		{global("rule shop-a api 10/s mode shadwo"), []string{"allowed are enforce, shadow, unlimited, deny; did you mean shadow?", ":3"}},
 		{global("instances many"), []string{`"many" is not a whole number: allowed are 1 to 100000, and auto with the number`, ":3"}},
 		{global("falback deny"), []string{"allowed here are default, fallback", "did you mean fallback?", ":3"}},

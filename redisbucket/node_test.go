@@ -45,8 +45,9 @@ func TestLifecycle(t *testing.T) {
 	third()
 	node.Start(nil)()
 	require.Equal(t, "closed", reason())
+	asking := server.Client(t)
 	require.Eventually(t, func() bool {
-		clients, err := server.Client(t).ClientList(t.Context()).Result()
+		clients, err := asking.ClientList(t.Context()).Result()
 		return err == nil && strings.Count(clients, "\n") == 1
 	}, 10*time.Second, 10*time.Millisecond, "no connection is left but the asking one")
 }
