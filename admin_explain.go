@@ -253,7 +253,9 @@ func (e *explanation) next(ctx context.Context, who visitor) adminapi.Next {
 				asked.noteCost(e.priceAt(zone))
 				current.add(asked)
 			}
-			current.place(&e.rules, zone, &who, limit.Place{})
+			if asked, bounded := e.rules.places(zone, &who, rule); bounded {
+				current.add(asked)
+			}
 		}
 	}
 	if len(current.charges) == 0 {

@@ -19,7 +19,7 @@ func (h *Handler) parseCharge(d *caddyfile.Dispenser) error {
 	var c Charge
 	if n := len(args); n > 2 && args[n-2] == "on" {
 		if c.Route = args[n-1]; !slices.Contains(h.routes(), c.Route) {
-			return d.Errf("%q is not a route of this directive: allowed are %s", block.Clipped(c.Route), strings.Join(h.routes(), ", "))
+			return d.WrapErr(h.unknownRoute(c.Route))
 		}
 		args = args[:n-2]
 	}
@@ -60,6 +60,11 @@ func (h *Handler) parseCharge(d *caddyfile.Dispenser) error {
 	return nil
 }
 
+// unknownRoute is the error of an option that is for a route of another directive.
+func (h *Handler) unknownRoute(route string) error {
+	return fmt.Errorf("%q is not a route of this directive: allowed are %s", block.Clipped(route), strings.Join(h.routes(), ", "))
+}
+
 // parseUnread reads `unread <n>`, which is for every charge of the directive.
 func (h *Handler) parseUnread(d *caddyfile.Dispenser) error {
 	n, err := block.OneArg(d)
@@ -93,7 +98,7 @@ func (h *Handler) parseCost(d *caddyfile.Dispenser) error {
 	h.Costs = append(h.Costs, Cost{Route: args[2], Cost: args[0]})
 	_, err := h.priceOf(args[2])
 	if !slices.Contains(h.routes(), args[2]) {
-		err = fmt.Errorf("%q is not a route of this directive: allowed are %s", block.Clipped(args[2]), strings.Join(h.routes(), ", "))
+		err = h.unknownRoute(args[2])
 	}
 	return block.Located(d, err)
 }

@@ -46,12 +46,12 @@ func (h *Handler) parseConcurrent(d *caddyfile.Dispenser) error {
 	c := Concurrent{Limit: n}
 	if len(args) == 3 {
 		if c.Route = args[2]; !slices.Contains(h.routes(), c.Route) {
-			return d.Errf("%q is not a route of this directive: allowed are %s", block.Clipped(c.Route), strings.Join(h.routes(), ", "))
+			return d.WrapErr(h.unknownRoute(c.Route))
 		}
 	}
 	for _, other := range h.Concurrent {
 		if other.Route == c.Route {
-			return d.Err("the option concurrent stands here twice for the same route")
+			return d.Err("the option concurrent is given twice for the same route")
 		}
 	}
 	h.Concurrent = append(h.Concurrent, c)
@@ -69,7 +69,7 @@ func parsePlaces(text string) (int64, error) {
 }
 
 // placesOf returns how many requests on a route may run at once; 0: any number.
-func (h *Handler) placesOf(route string) (int32, error) {
+func (h *Handler) placesOf(route string) (int64, error) {
 	var found int64
 	named := map[string]bool{}
 	for i, c := range h.Concurrent {
@@ -87,7 +87,7 @@ func (h *Handler) placesOf(route string) (int32, error) {
 			found = c.Limit
 		}
 	}
-	return int32(found), nil
+	return found, nil
 }
 
 // checkConcurrent returns why what the handler asks for does not go together.
@@ -103,26 +103,21 @@ func (h *Handler) checkConcurrent() error {
 	return nil
 }
 
-// place adds to the verdict the places of a bucket's tenant on the route, where the rule
-// bounds how many requests run at once.
-func (v *verdict) place(rules *ruleSet, z *zone, who *visitor, of limit.Place) {
-	rule := z.rule(who, *rules)
+// places returns the charge for running, where the visitor's rule bounds how many requests
+// run at once.
+func (s *ruleSet) places(z *zone, who *visitor, rule limit.Rule) (c charge, bounded bool) {
 	if rule.Concurrent == 0 {
-		return
+		return charge{}, false
 	}
-	places, err := limit.NewPlaces(int64(rule.Concurrent))
-	if err != nil {
-		return // which no rule has that was checked
-	}
+	places, _ := limit.NewPlaces(rule.Concurrent) // within bounds, as every rule
 	places.Mode = rule.Mode
-	c := rules.charge(z, limit.Key{Tenant: who.key, Route: z.route}, who.shown, places)
-	c.bucket.Place, c.bucket.Cost = of, 1
-	c.beside = rule.Capacity > 0
-	v.add(c)
+	c = s.charge(z, limit.Key{Tenant: who.key, Route: z.route}, who.shown, places)
+	c.bucket.Cost, c.beside = 1, rule.Capacity > 0
+	return c, true
 }
 
 // isPlace reports whether the charge is for running, and not for tokens.
-func (c *charge) isPlace() bool { return c.bucket.Rule.Algorithm == limit.Concurrency }
+func (c *charge) isPlace() bool { return c.bucket.OfPlaces() }
 
 // quiet reports whether the charge is of a place, whose zone also has a bucket that tells
 // more.
@@ -184,13 +179,11 @@ func (a *App) enter(charges []charge) *holding {
 		if !c.isPlace() {
 			continue
 		}
-		b := c.bucket
-		b.Key.Tenant = strings.Clone(b.Key.Tenant) // the request may be over before the place is given back
-		a.memory.local.Enter(b.Key, b.Place.Number)
+		a.memory.local.Enter(c.bucket.Key, c.bucket.Place.Number)
 		if c.outcome == outcomeShadow {
-			a.renew(b.Key, []int64{b.Place.Number})
+			a.renew(c.bucket.Key, []int64{c.bucket.Place.Number})
 		}
-		held = append(held, b)
+		held = append(held, c.bucket)
 	}
 	if held == nil {
 		return nil
@@ -263,12 +256,16 @@ func (a *App) giveBack(b limit.Bucket, until time.Time) {
 // its answer has not come, and another limiter has decided, or its client has left.
 func (a *App) giveBackUnknown(charges []charge, left bool) {
 	for i := range charges {
-		if c := &charges[i]; c.isPlace() && (left || c.source != limit.SourceRedis && c.source != limit.SourceRemembered) {
-			b := c.bucket
-			b.Key.Tenant = strings.Clone(b.Key.Tenant)
-			a.giveBack(b, time.Now().Add(limit.PlaceLease))
+		if c := &charges[i]; c.isPlace() && (left || c.decidedWithoutRedis()) {
+			a.giveBack(c.bucket, time.Now().Add(limit.PlaceLease))
 		}
 	}
+}
+
+// decidedWithoutRedis reports whether another limiter has decided than Redis, which may
+// have been asked. Where nothing was decided, nobody was asked.
+func (c *charge) decidedWithoutRedis() bool {
+	return c.source == limit.SourceLocal || c.source == limit.SourceNone && c.outcome != outcomeUndecided
 }
 
 // departures are places that could not be given back yet, bounded: whoever is left out is
@@ -290,6 +287,7 @@ func (l *departures) add(b limit.Bucket, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.list) < maxDepartures && time.Now().Before(until) {
+		b.Key.Tenant = strings.Clone(b.Key.Tenant) // what is kept of a request pins none of its headers
 		l.list = append(l.list, departure{b, until})
 	}
 }

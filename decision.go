@@ -226,7 +226,7 @@ func (c *charge) costs(price, cost int64) bool {
 func noteShadows(charges []charge, buckets []limit.Bucket, decision limit.Decision) {
 	next := 0
 	for i := range charges {
-		if c := &charges[i]; next < len(buckets) && !c.enforced() && c.bucket.Key == buckets[next].Key && c.isPlace() == (buckets[next].Rule.Algorithm == limit.Concurrency) {
+		if c := &charges[i]; next < len(buckets) && !c.enforced() && c.bucket.Key == buckets[next].Key && c.isPlace() == buckets[next].OfPlaces() {
 			part := decision.Part(next)
 			c.note(part, part.First, outcomeShadow)
 			next++

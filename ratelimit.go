@@ -359,8 +359,9 @@ func (h *Handler) charge(r *http.Request, current *verdict, who visitor, rules r
 				}
 				current.add(c)
 			}
-			if rule.Concurrent > 0 {
-				current.place(&rules, zone, &who, h.app.memory.nextPlace())
+			if c, bounded := rules.places(zone, &who, rule); bounded {
+				c.bucket.Place = h.app.memory.nextPlace()
+				current.add(c)
 			}
 		}
 	}

@@ -191,7 +191,7 @@ func (r *StaticRule) entry(field string) (rulecache.Entry, error) {
 		if _, err := limit.NewPlaces(r.Concurrent); err != nil {
 			return rulecache.Entry{}, fmt.Errorf("%s.%w", field, err)
 		}
-		wanted.Concurrent = int32(r.Concurrent)
+		wanted.Concurrent = r.Concurrent
 	}
 	if wanted.Prefetch, err = r.Prefetch.rule(); err != nil {
 		return rulecache.Entry{}, fmt.Errorf("%s.%w", field, err)

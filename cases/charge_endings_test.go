@@ -99,16 +99,15 @@ func upgrades(t *testing.T, g *gateway.Process, tenant string, _ <-chan struct{}
 	require.True(t, strings.HasSuffix(string(all), "frame\n"), "%q", all)
 }
 
-// TestEndings: whatever ends an answer, it is settled once.
-func TestEndings(t *testing.T) {
-	t.Parallel()
-	redis := servertest.Redis(t)
-	all := endings()
+// endingService ends the answers of each tenant as the ending of its name does, and tells
+// when a request has arrived.
+func endingService(t *testing.T, all []ending) (*service, []chan struct{}) {
+	t.Helper()
 	arrived := make([]chan struct{}, len(all))
 	for i := range arrived {
 		arrived[i] = make(chan struct{}, 1)
 	}
-	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
+	return newService(t, func(w http.ResponseWriter, r *http.Request) {
 		for i, e := range all {
 			if e.name == r.Header.Get("X-Api-Key") {
 				select {
@@ -118,7 +117,15 @@ func TestEndings(t *testing.T) {
 				e.serve(w, r)
 			}
 		}
-	})
+	}), arrived
+}
+
+// TestEndings: whatever ends an answer, it is settled once.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	redis := servertest.Redis(t)
+	all := endings()
+	s, arrived := endingService(t, all)
 	g := gateway.Start(t, charging(redis.URL(), "limit 1/1000s burst 1000\ncost 5\ncharge header X-Cost", s))
 	var wait sync.WaitGroup
 	for i, e := range all {

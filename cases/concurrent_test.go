@@ -104,21 +104,7 @@ func TestPlacesGivenBack(t *testing.T) {
 	t.Parallel()
 	redis := servertest.Redis(t)
 	all := endings()
-	arrived := make([]chan struct{}, len(all))
-	for i := range arrived {
-		arrived[i] = make(chan struct{}, 1)
-	}
-	s := newService(t, func(w http.ResponseWriter, r *http.Request) {
-		for i, e := range all {
-			if e.name == r.Header.Get("X-Api-Key") {
-				select {
-				case arrived[i] <- struct{}{}:
-				default:
-				}
-				e.serve(w, r)
-			}
-		}
-	})
+	s, arrived := endingService(t, all)
 	g := gateway.Start(t, charging(redis.URL(), "concurrent 1\nlimit 1/1000s burst 100", s))
 	for range 2 {
 		for i, e := range all {

@@ -85,7 +85,7 @@ func (m *Memory) Take(ctx context.Context, req limit.Request) (limit.Decision, e
 
 // Settle is Next's. A refusal is forgotten once something was given back here.
 func (m *Memory) Settle(s limit.Settlement) {
-	if s.More() < 0 && s.Bucket.Rule.Algorithm != limit.Concurrency {
+	if s.More() < 0 && !s.Bucket.OfPlaces() {
 		ended, key := s.Ended, s.Bucket.Key
 		s.Ended = func(with limit.Settled) {
 			if with.Lost == "" {
@@ -167,7 +167,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 	var found recollection
 	all := true
 	for i := range keys {
-		if req.Buckets[i].Rule.Algorithm == limit.Concurrency {
+		if req.Buckets[i].OfPlaces() {
 			continue // a place may be free at any moment
 		}
 		seen := held.Get(keys[i])
@@ -191,7 +191,7 @@ func (m *Memory) recall(req *limit.Request, arrived int64, join bool) recollecti
 func board(held *hold[memo], keys []storeKey, req *limit.Request, arrived int64) (f *flight, leads bool) {
 	for i := range keys {
 		seen := held.Get(keys[i])
-		if req.Buckets[i].Rule.Algorithm == limit.Concurrency || !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
+		if req.Buckets[i].OfPlaces() || !seen.holds(&req.Buckets[i].Rule, arrived) || !seen.ranOut(req.CostOf(i), arrived) {
 			continue
 		}
 		switch {
@@ -216,7 +216,7 @@ func (m *Memory) refusal(held *hold[memo], keys []storeKey, req *limit.Request) 
 		decision.Rest = make([]limit.State, len(keys)-1)
 	}
 	for i := range keys {
-		if req.Buckets[i].Rule.Algorithm != limit.Concurrency { // of places nothing is known
+		if !req.Buckets[i].OfPlaces() { // of places nothing is known
 			decision.Set(i, held.Get(keys[i]).state(req.CostOf(i), now))
 		}
 	}
@@ -233,7 +233,7 @@ func (m *Memory) learn(req *limit.Request, decision *limit.Decision, sent int64)
 	held := m.Store.entries.Lock(keys...)
 	defer held.Unlock()
 	for i := range keys {
-		if req.Buckets[i].Rule.Algorithm == limit.Concurrency {
+		if req.Buckets[i].OfPlaces() {
 			continue
 		}
 		told := newMemo(&req.Buckets[i], req.CostOf(i), decision.At(i))

@@ -53,10 +53,13 @@ func StateOfPlaces(rule *Rule, held int64) State {
 	return state
 }
 
+// OfPlaces reports whether the bucket is one of places.
+func (b *Bucket) OfPlaces() bool { return b.Rule.Algorithm == Concurrency }
+
 // Places reports whether one of the request's buckets is one of places.
 func (r *Request) Places() bool {
 	for i := range r.Buckets {
-		if r.Buckets[i].Rule.Algorithm == Concurrency {
+		if r.Buckets[i].OfPlaces() {
 			return true
 		}
 	}

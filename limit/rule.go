@@ -133,7 +133,7 @@ type Rule struct {
 	Shards uint8
 	// Concurrent is how many requests may run at once, beside what the bucket gives; 0
 	// means that the rule names no number.
-	Concurrent int32
+	Concurrent int64
 }
 
 // NewRule checks r against the bounds and returns it with WindowMillis computed.
@@ -165,10 +165,11 @@ func checkOptions(r Rule) error {
 		return fmt.Errorf("mode %d is unknown", r.Mode)
 	case r.Prefetch < PrefetchAuto || r.Prefetch > MaxPrefetch:
 		return fmt.Errorf("prefetch %d is out of bounds: allowed are 0 to %d, and auto", r.Prefetch, MaxPrefetch)
-	case r.Concurrent < 0 || r.Concurrent > MaxPlaces:
-		return fmt.Errorf("concurrent %d is out of bounds: allowed are 1 to %d", r.Concurrent, MaxPlaces)
 	case r.Shards > MaxShards:
 		return fmt.Errorf("shards %d is out of bounds: allowed are 1 to %d", r.Shards, MaxShards)
+	case r.Concurrent != 0:
+		_, err := NewPlaces(r.Concurrent)
+		return err
 	}
 	return nil
 }

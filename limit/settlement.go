@@ -74,7 +74,7 @@ func (r *Request) CostOf(i int) int64 {
 // bucket costs the same and has no ban, and none is of places.
 func (r *Request) Uniform() bool {
 	for i := range r.Buckets {
-		if b := &r.Buckets[i]; b.Cost > 0 && b.Cost != r.Cost || b.Ban > 0 || b.Rule.Algorithm == Concurrency {
+		if b := &r.Buckets[i]; b.Cost > 0 && b.Cost != r.Cost || b.Ban > 0 || b.OfPlaces() {
 			return false
 		}
 	}

@@ -101,7 +101,7 @@ func (l *Limiter) takePlaces(req *limit.Request) limit.Decision {
 	decision := limit.Decision{Granted: min(req.Count, 1), Source: limit.SourceLocal, Rest: make([]limit.State, len(req.Buckets)-1)}
 	for i := range req.Buckets {
 		switch b := &req.Buckets[i]; {
-		case b.Rule.Algorithm != limit.Concurrency:
+		case !b.OfPlaces():
 			asked.Buckets = append(asked.Buckets, *b)
 		case int64(len(r.byKey[b.Key])) >= b.Rule.Capacity:
 			decision.Granted = 0
@@ -116,7 +116,7 @@ func (l *Limiter) takePlaces(req *limit.Request) limit.Decision {
 	next := 0
 	for i := range req.Buckets {
 		b := &req.Buckets[i]
-		if b.Rule.Algorithm != limit.Concurrency {
+		if !b.OfPlaces() {
 			decision.Set(i, others.At(next))
 			next++
 			continue

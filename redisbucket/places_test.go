@@ -1,7 +1,6 @@
 package redisbucket
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -33,11 +32,8 @@ func replayPlaces(t *testing.T, client *redis.Client, digest string, seed uint64
 	t.Helper()
 	prefix := fmt.Sprintf("places-%d", seed)
 	visits := model.Places(seed)
-	pipe := client.Pipeline()
-	replies, parts := make([]*redis.Cmd, len(visits)), make([]*part, len(visits))
-	for i := range visits {
+	decisions := script{client, digest}.ask(t, len(visits), func(i int, w *waiter) (micros int64) {
 		v := &visits[i]
-		w, b := newWaiter(), &batch{}
 		if v.Leaves || v.Renewed != nil {
 			s := limit.Settlement{Bucket: v.Bucket, Source: limit.SourceRedis, Renewed: v.Renewed}
 			if v.Leaves {
@@ -47,25 +43,16 @@ func replayPlaces(t *testing.T, client *redis.Client, digest string, seed uint64
 		} else {
 			w.ask(prefix, &limit.Request{Buckets: []limit.Bucket{v.Bucket}, Cost: 1, Count: 1})
 		}
-		b.add(w)
-		parts[i] = &b.split()[0]
-		replies[i] = pipe.Do(context.Background(), append(parts[i].command("evalsha", digest), v.Micros/1_000_000, v.Micros%1_000_000)...)
-	}
-	_, err := pipe.Exec(context.Background())
-	require.NoError(t, err)
-	for i, p := range parts {
+		return v.Micros
+	})
+	for i, d := range decisions {
 		v := &visits[i]
-		numbers, err := replies[i].Int64Slice()
-		require.NoError(t, err)
-		require.NoError(t, p.decode(listOf(numbers)))
-		w := p.entries[0].first
-		p.deliver()
 		if v.Leaves || v.Renewed != nil {
-			require.Zero(t, w.decision.Granted)
+			require.Zero(t, d.Granted)
 			continue
 		}
 		v.Want.Source = limit.SourceRedis
-		require.Equal(t, v.Want, w.decision, "seed %d, step %d, %+v", seed, i, v.Bucket)
+		require.Equal(t, v.Want, d, "seed %d, step %d, %+v", seed, i, v.Bucket)
 	}
 }
 

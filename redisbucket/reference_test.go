@@ -102,39 +102,60 @@ func TestAccounts(t *testing.T) {
 func replayAccount(t *testing.T, client *redis.Client, digest string, seed uint64, algorithm limit.Algorithm) {
 	t.Helper()
 	entries := model.Account(seed, algorithm)
-	pipe := client.Pipeline()
-	replies, parts := make([]*redis.Cmd, len(entries)), make([]*part, len(entries))
-	for i := range entries {
+	prefix := fmt.Sprintf("account-%d-%d", algorithm, seed)
+	decisions := script{client, digest}.ask(t, len(entries), func(i int, w *waiter) (micros int64) {
 		e := &entries[i]
-		prefix := fmt.Sprintf("account-%d-%d", algorithm, seed)
-		w, b := newWaiter(), &batch{}
 		if e.Settlement != nil {
 			w.askToSettle(prefix, e.Settlement)
 			w.cost = w.age(time.UnixMicro(e.Micros))
 		} else {
 			w.ask(prefix, &e.Request)
 		}
+		return e.Micros
+	})
+	for i, d := range decisions {
+		e := &entries[i]
+		if e.Settlement == nil {
+			e.Want.Source = limit.SourceRedis
+			require.Equal(t, e.Want, d, "seed %d, step %d, %+v", seed, i, e.Request)
+			continue
+		}
+		got := limit.Settled{Cut: d.Granted, Banned: d.First.Banned}
+		require.Equal(t, e.Settled, got, "seed %d, step %d, %+v", seed, i, e.Settlement)
+	}
+}
+
+// script is the script as a server has it, with the time in its arguments.
+type script struct {
+	client *redis.Client
+	digest string
+}
+
+// ask asks n times in one pipeline, each by itself and at a time in µs, and returns the
+// answers.
+func (s script) ask(t *testing.T, n int, fill func(i int, w *waiter) (micros int64)) []limit.Decision {
+	t.Helper()
+	pipe := s.client.Pipeline()
+	replies, parts := make([]*redis.Cmd, n), make([]*part, n)
+	for i := range n {
+		w, b := newWaiter(), &batch{}
+		micros := fill(i, w)
 		b.add(w)
 		parts[i] = &b.split()[0]
-		replies[i] = pipe.Do(context.Background(), append(parts[i].command("evalsha", digest), e.Micros/1_000_000, e.Micros%1_000_000)...)
+		replies[i] = pipe.Do(context.Background(), append(parts[i].command("evalsha", s.digest), micros/1_000_000, micros%1_000_000)...)
 	}
 	_, err := pipe.Exec(context.Background())
 	require.NoError(t, err)
+	decisions := make([]limit.Decision, n)
 	for i, p := range parts {
-		e := &entries[i]
 		numbers, err := replies[i].Int64Slice()
 		require.NoError(t, err)
 		require.NoError(t, p.decode(listOf(numbers)))
 		w := p.entries[0].first
 		p.deliver()
-		if e.Settlement == nil {
-			e.Want.Source = limit.SourceRedis
-			require.Equal(t, e.Want, w.decision, "seed %d, step %d, %+v", seed, i, e.Request)
-			continue
-		}
-		got := limit.Settled{Cut: w.decision.Granted, Banned: w.decision.First.Banned}
-		require.Equal(t, e.Settled, got, "seed %d, step %d, %+v", seed, i, e.Settlement)
+		decisions[i] = w.decision
 	}
+	return decisions
 }
 
 // listOf is a reply of integers.

@@ -188,7 +188,7 @@ func (f *ImportFile) keep(line int, pair Pair, rule limit.Rule) {
 	text = appendWord(text, rule.Mode.String())
 	text = appendWord(text, prefetchText(rule.Prefetch))
 	text = appendWord(text, numberText(int64(rule.Shards)))
-	text = appendWord(text, numberText(int64(rule.Concurrent)))
+	text = appendWord(text, numberText(rule.Concurrent))
 	text = strconv.AppendInt(append(text, '\t'), int64(line), 10)
 	text = strconv.AppendFloat(append(text, '\t'), rule.Refill, 'g', -1, 64)
 	f.copied.Write(append(text, '\n'))

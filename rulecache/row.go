@@ -134,15 +134,15 @@ func (r *row) shards() (uint8, error) {
 	return uint8(n), err
 }
 
-func (r *row) concurrent() (int32, error) {
+func (r *row) concurrent() (int64, error) {
 	if r[columnConcurrent] == nil {
 		return 0, nil
 	}
 	n, err := r.whole(columnConcurrent)
-	if err == nil && (n < 1 || n > limit.MaxPlaces) {
-		err = fmt.Errorf("concurrent %d is out of bounds: allowed are 1 to %d", n, limit.MaxPlaces)
+	if err == nil {
+		_, err = limit.NewPlaces(n)
 	}
-	return int32(n), err
+	return n, err
 }
 
 // whole reads a whole number, which a numeric column may write as 10.00.

@@ -43,7 +43,7 @@ type storedRule struct {
 	Prefetch  int32   `json:"prefetch,omitempty"`
 	Shards    uint8   `json:"shards,omitempty"`
 
-	Concurrent int32 `json:"concurrent,omitempty"`
+	Concurrent int64 `json:"concurrent,omitempty"`
 }
 
 // storedRuleBytes is about what one rule takes in JSON.

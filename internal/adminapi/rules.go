@@ -51,7 +51,7 @@ type Numbers struct {
 	Mode            string  `json:"mode,omitempty"`
 	Prefetch        any     `json:"prefetch,omitempty"`
 	Shards          uint8   `json:"shards,omitempty"`
-	Concurrent      int32   `json:"concurrent,omitempty"`
+	Concurrent      int64   `json:"concurrent,omitempty"`
 }
 
 // Where a rule comes from.
