@@ -77,7 +77,8 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 		}
 	}
 	key := limit.Key{Tenant: who.key, Route: e.zone.route}
-	asked := e.rules.charge(e.zone, key, who.shown, e.zone.rule(&who.visitor, e.rules))
+	found := e.zone.rule(&who.visitor, e.rules)
+	asked := e.rules.charge(e.zone, key, who.shown, found)
 	rule := asked.bucket.Rule
 	numbers := adminapi.NewNumbers(rule)
 	answer.Rule, answer.Share = &numbers, e.rules.shareOf(key)
@@ -88,6 +89,9 @@ func (e *explanation) explain(ctx context.Context) adminapi.Handler {
 	}
 	if rule.Mode != limit.Deny && rule.Mode != limit.Unlimited {
 		cost := asked.payable(e.priceAt(e.zone))
+		if running, bounded := e.rules.places(e.zone, &who.visitor, found); bounded && rule.Capacity == 0 {
+			asked, cost = running, running.bucket.Cost // there is no other bucket
+		}
 		if asked.bucket.Settles {
 			cost = min(cost, rule.Capacity)
 		}
@@ -176,7 +180,7 @@ func (h *Handler) hasLimit(z *zone) bool {
 			return true
 		}
 	}
-	return false
+	return z.fallback.Capacity == 0 && z.fallback.Concurrent > 0
 }
 
 // outlook is what makes the answers about two zones differ.

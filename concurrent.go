@@ -99,6 +99,10 @@ func (h *Handler) checkConcurrent() error {
 		return errors.New("concurrent: not together with zones")
 	case h.Prefetch != "" && h.Prefetch != "0" || h.Shards > 1:
 		return errors.New("concurrent: it does not go together with prefetch or shards, because a place is taken with the token, in one call")
+	case h.app.Rules != nil || len(h.app.StaticRules) > 0 || slices.ContainsFunc(h.zones, func(z *zone) bool { return z.fallback.Capacity > 0 }):
+		return nil
+	case len(h.Charge) > 0 || h.Ban != nil || h.Cost != "" || len(h.Costs) > 0:
+		return errors.New("charge, ban and cost: they are for the tokens of a bucket, and with `concurrent` alone there is none: give the directive a `limit`, too")
 	}
 	return nil
 }

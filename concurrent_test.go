@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -84,6 +85,26 @@ func TestConcurrentInShadow(t *testing.T) {
 	require.Zero(t, h.app.memory.local.AllRunning())
 }
 
+// TestConcurrentExplained: explain tells of places alone, and how many are free.
+func TestConcurrentExplained(t *testing.T) {
+	h := started(t, `{}`, `{"routes":["runs-told"],"concurrent":[{"limit":2}]}`)
+	inside(t, h, func() {
+		told := explained(t, h.app, url.Values{"tenant": {"t"}, "route": {"runs-told"}})
+		require.Equal(t, "handler", told.RuleFrom)
+		require.EqualValues(t, 2, told.Rule.Concurrent)
+		require.Empty(t, told.Bucket.Local.Error)
+		require.EqualValues(t, 1, told.Bucket.Local.Remaining)
+		require.EqualValues(t, 2, told.Bucket.Local.Capacity)
+		require.Zero(t, *told.Next.Remaining, "once it runs")
+		require.Equal(t, "granted", told.Next.Outcome)
+		inside(t, h, func() {
+			told := explained(t, h.app, url.Values{"tenant": {"t"}, "route": {"runs-told"}})
+			require.Equal(t, 429, told.Next.Status)
+			require.Equal(t, "concurrency", told.Next.Reason)
+		})
+	})
+}
+
 func TestConcurrentRefused(t *testing.T) {
 	for handler, want := range map[string]string{
 		`{"concurrent":[{"limit":0}]}`:             "concurrent 0 is out of bounds: allowed are 1 to 10000",
@@ -94,6 +115,9 @@ func TestConcurrentRefused(t *testing.T) {
 		`{"concurrent":[{"limit":1}],"prefetch":"5","limits":[{"capacity":5,"refill_per_second":1}]}`: "does not go together with prefetch or shards",
 		`{"concurrent":[{"limit":1}],"shards":4,"limits":[{"capacity":5,"refill_per_second":1}]}`:     "does not go together with prefetch or shards",
 		`{"concurrent":[{"limit":1}],"rate_limits":{"z":{"key":"a","window":"1s","max_events":1}}}`:   "not together with zones",
+		`{"concurrent":[{"limit":1}],"ban":{"for":"1h"}}`:                                             "with `concurrent` alone there is none",
+		`{"concurrent":[{"limit":1}],"charge":[{"status":["401"]}]}`:                                  "with `concurrent` alone there is none",
+		`{"concurrent":[{"limit":1}],"cost":"3"}`:                                                     "with `concurrent` alone there is none",
 	} {
 		_, err := provision(t, `{}`, handler)
 		require.ErrorContains(t, err, want, handler)

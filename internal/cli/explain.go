@@ -69,7 +69,7 @@ func printHandler(t *tables, h *adminapi.Handler, route string) {
 	for _, c := range h.Candidates {
 		row := []string{"", c.From, orDash(c.Tenant), orDash(c.Route), "-", "-"}
 		if c.Rule != nil {
-			row[4], row[5] = rateOf(c.Rule), orDash(optionsOf(c.Rule))
+			row[4], row[5] = orDash(rateOf(c.Rule)), orDash(optionsOf(c.Rule))
 		}
 		if c.Wins {
 			row[0] = ">"

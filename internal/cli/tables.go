@@ -91,8 +91,12 @@ func yes(b bool) string {
 	return "-"
 }
 
-// rateOf is what a rule gives, in the words of the Caddyfile.
+// rateOf is what a rule gives, in the words of the Caddyfile: blank where it only bounds
+// how many requests run at once.
 func rateOf(n *adminapi.Numbers) string {
+	if n.Capacity == 0 {
+		return ""
+	}
 	return rateText(n.RefillPerSecond) + " burst " + decimal(n.Capacity)
 }
 

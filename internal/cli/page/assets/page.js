@@ -74,6 +74,7 @@ const age = at => span(Math.max(0, Math.round((Date.now() - at) / 1000)));
 // rate is a rule's, in the words of the Caddyfile.
 function rate(rule) {
 	if (!rule) return '';
+	if (!rule.capacity) return rule.concurrent + ' at once';
 	const refill = rule.refill_per_second;
 	const near = n => n >= 0.5 && Math.abs(n - Math.round(n)) < 1e-9 * n;
 	let text = refill.toPrecision(6) / 1 + '/s';
